@@ -1,0 +1,191 @@
+//! Digests and their violations.
+//!
+//! Owns: the value types that say what bytes must be, and what was found instead. Refuses: I/O; hashing a file is
+//! [`crate::verify`]'s work.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use sha2::Digest as _;
+
+/// A sha256 digest. Printed and parsed as 64 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Sha256Digest([u8; 32]);
+
+impl Sha256Digest {
+    /// The digest of bytes in memory.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// Wraps a computed digest.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The form that `metadata.json` uses: base64 with padding.
+    #[must_use]
+    pub fn to_base64(self) -> String {
+        STANDARD.encode(self.0)
+    }
+
+    /// Parses the form that `metadata.json` uses.
+    ///
+    /// # Errors
+    /// [`DigestError`] when `text` is not the base64 form of 32 bytes.
+    pub fn from_base64(text: &str) -> Result<Self, DigestError> {
+        STANDARD
+            .decode(text)
+            .ok()
+            .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+            .map(Self)
+            .ok_or_else(|| DigestError { value: text.to_owned(), form: "the base64 form of 32 bytes" })
+    }
+}
+
+impl fmt::Display for Sha256Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Sha256Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{self}")
+    }
+}
+
+/// A text that is no sha256 digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a sha256 digest: {value:?}; expected {form}")]
+pub struct DigestError {
+    /// The text as it arrived.
+    pub value: String,
+    /// The form that was expected.
+    pub form: &'static str,
+}
+
+impl FromStr for Sha256Digest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refuse = || DigestError { value: text.to_owned(), form: "64 lower-case hexadecimal digits" };
+        let bytes = text.as_bytes();
+        if bytes.len() != 64 || !bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(refuse());
+        }
+        let mut digest = [0; 32];
+        for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| refuse())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| refuse())?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl TryFrom<String> for Sha256Digest {
+    type Error = DigestError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Sha256Digest> for String {
+    fn from(digest: Sha256Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+/// What kind of mismatch a [`Violation`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum ViolationKind {
+    /// A file's bytes differ from its digest.
+    DigestMismatch,
+    /// A file that the digest lists is not there.
+    FileMissing,
+    /// A file that the digest does not list is there.
+    FileUnlisted,
+    /// Something that is not a regular file stands where a file should.
+    NotAFile,
+    /// The metadata has no digest at all.
+    DigestAbsent,
+    /// The digest's algorithm is not one that is trusted.
+    AlgorithmUnsupported,
+    /// A digest value or a path in the digest is malformed.
+    Malformed,
+    /// The metadata is not the one that the manifest or the archive anchored.
+    MetadataMismatch,
+    /// The metadata is about another kernel, version or variant than was asked for.
+    IdentityMismatch,
+}
+
+/// One thing that is not as the digest says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Violation {
+    /// What kind of mismatch.
+    pub kind: ViolationKind,
+    /// The file, relative to the variant's folder.
+    pub path: String,
+    /// What the metadata promises, where it promises something.
+    pub expected: Option<String>,
+    /// What was found, where something was.
+    pub actual: Option<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, path, expected, actual } = self;
+        let what = match kind {
+            ViolationKind::DigestMismatch => "its bytes differ from its digest",
+            ViolationKind::FileMissing => "it is missing",
+            ViolationKind::FileUnlisted => "the digest does not list it",
+            ViolationKind::NotAFile => "it is not a regular file",
+            ViolationKind::DigestAbsent => "the metadata carries no digest",
+            ViolationKind::AlgorithmUnsupported => "its digest algorithm is not supported",
+            ViolationKind::Malformed => "its entry in the digest is malformed",
+            ViolationKind::MetadataMismatch => "it is not the metadata that was anchored",
+            ViolationKind::IdentityMismatch => "it describes another kernel than the one asked for",
+        };
+        write!(f, "{path}: {what}")?;
+        if let Some(expected) = expected {
+            write!(f, ", expected {expected}")?;
+        }
+        if let Some(actual) = actual {
+            write!(f, ", found {actual}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sha256Digest;
+
+    #[test]
+    fn both_forms_round_trip_and_near_forms_are_refused() {
+        let digest = Sha256Digest::of(b"kernel");
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        assert_eq!(Sha256Digest::from_base64(&digest.to_base64()), Ok(digest));
+        for bad in ["", "00", &digest.to_string().to_uppercase(), &format!("{digest}0"), &"é".repeat(32)] {
+            assert!(bad.parse::<Sha256Digest>().is_err(), "{bad:?}");
+        }
+        for bad in ["", "AAAA", "not base64!", &digest.to_base64().replace('=', "")] {
+            assert!(Sha256Digest::from_base64(bad).is_err(), "{bad:?}");
+        }
+    }
+}

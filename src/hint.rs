@@ -1,0 +1,38 @@
+//! Advice, kept apart from faults.
+
+/// An error that can say what to do next.
+///
+/// The text of an error ([`std::fmt::Display`]) says what failed, on what, what was expected and what was found. Its
+/// cause is behind [`std::error::Error::source`]. What the user can do about it is here, and a program prints it on a
+/// line of its own, as `hint: ...`.
+pub trait Hint: std::error::Error {
+    /// One sentence of advice, or `None` where there is none that helps.
+    fn hint(&self) -> Option<String>;
+}
+
+/// The candidate nearest to `name`, when one is near enough to be a slip of the pen.
+///
+/// Compares without regard to case. `None` when nothing is close: a far-fetched suggestion is worse than none.
+#[must_use]
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&lower, &candidate.to_lowercase()), candidate))
+        .filter(|(score, _)| *score >= 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_slip_is_found_and_a_stranger_is_not() {
+        let layers = ["RMSNorm", "SiluAndMul", "RotaryEmbedding"];
+        assert_eq!(nearest("RmsNorm", layers), Some("RMSNorm"));
+        assert_eq!(nearest("SiLUAndMull", layers), Some("SiluAndMul"));
+        assert_eq!(nearest("Conv2d", layers), None);
+    }
+}

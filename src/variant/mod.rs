@@ -1,0 +1,3 @@
+//! The words that name builds: devices, backends, frameworks, variants. No I/O.
+mod device;
+pub use device::{DeviceKey, UnknownDeviceKey};
