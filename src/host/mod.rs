@@ -1,1 +1,4 @@
-//! Host adapters.
+//! Host adapters: the only rooms that name a framework's types.
+
+#[cfg(feature = "candle")]
+pub mod candle;

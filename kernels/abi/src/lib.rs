@@ -203,9 +203,9 @@ pub type ParallelBodyFn = unsafe extern "C" fn(index: usize, body_ctx: *mut c_vo
 /// returns when all have returned.
 pub type ParallelForFn = unsafe extern "C" fn(ctx: *mut c_void, n: usize, body: ParallelBodyFn, body_ctx: *mut c_void);
 
-/// `void kernelhub_set_parallel_for(ParallelForFn run, void* ctx, size_t threads)`: hands the pack the host's pool
-/// and the number of threads in it. Without it a pack runs serially.
-pub type SetParallelForFn = unsafe extern "C" fn(run: Option<ParallelForFn>, ctx: *mut c_void, threads: usize);
+/// `void kernelhub_set_parallel_for(ParallelForFn run, void* ctx)`: hands the pack the host's pool. A pack splits its
+/// work by size, never by a number of threads, which it isn't told. Without a pool a pack runs serially.
+pub type SetParallelForFn = unsafe extern "C" fn(run: Option<ParallelForFn>, ctx: *mut c_void);
 
 #[cfg(test)]
 mod tests {
