@@ -1,9 +1,27 @@
-//! Swapping a model's layers for kernels.
+//! Which kernel takes which layer.
 //!
-//! (Stub: the shapes that hosts build on; the plan's content follows.)
+//! Owns: [`Mode`], [`KernelConfig`] (layer → device → mode → kernel), a model's [`Slots`], the pure planning of a
+//! [`Plan`], its publication by one atomic store, and the [`Report`] that says for every layer which kernel took it or
+//! why none did. Refuses: files and the network; kernels come from a [`KernelProvider`].
+//!
+//! A model's layers share one plan. A forward pins it once, so that no forward mixes two plans; a new plan is published
+//! whole or not at all, and forwards in flight finish on theirs. The price is one atomic load per forward, the gain is
+//! that swapping needs no lock on the hot path and no pause.
 
+mod config;
+mod error;
 mod mode;
+mod plan;
+mod provider;
+mod reference;
+mod report;
 mod slot;
 
+pub use config::{Choice, KernelConfig, KernelConfigBuilder};
+pub use error::SwapError;
 pub use mode::Mode;
-pub use slot::{PinnedPlan, Plan, Slot, SlotSpec, Slots};
+pub use plan::Plan;
+pub use provider::{KernelProvider, ProvideError};
+pub use reference::{KernelRef, KernelRefError};
+pub use report::{LayerReport, Outcome, Reason, Report};
+pub use slot::{PinnedPlan, Slot, SlotSpec, Slots};

@@ -1,10 +1,13 @@
 //! A model's slots and the plan that fills them.
 
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::Mode;
+use super::plan::{Pick, Picks};
+use super::{Choice, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
+use crate::bind::Contract;
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
 
@@ -15,6 +18,8 @@ pub struct SlotSpec {
     pub path: String,
     /// The layer's name in a kernel mapping, such as `RMSNorm`.
     pub layer: String,
+    /// The contract by which the layer calls a kernel.
+    pub contract: Contract,
     /// Element type of the layer's weights and activations.
     pub dtype: DType,
     /// Extent of the last axis that the kernel's width rules apply to, in elements.
@@ -23,7 +28,7 @@ pub struct SlotSpec {
     pub trainable: bool,
 }
 
-/// One model's slots, and the plan that all of its layers read.
+/// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.
 #[derive(Debug, Clone)]
 pub struct Slots {
     shared: Arc<Shared>,
@@ -32,8 +37,17 @@ pub struct Slots {
 #[derive(Debug)]
 struct Shared {
     device: DeviceKey,
-    specs: Mutex<Vec<SlotSpec>>,
+    state: Mutex<State>,
     plan: ArcSwap<Plan>,
+}
+
+/// What planning needs; never touched by a forward.
+#[derive(Debug, Default)]
+struct State {
+    specs: Vec<SlotSpec>,
+    mode: Mode,
+    /// `None`: kernels are off.
+    picks: Option<Picks>,
 }
 
 /// A layer's place in the plan.
@@ -43,20 +57,37 @@ pub struct Slot {
     shared: Arc<Shared>,
 }
 
-/// What fills each slot. Immutable once published.
-#[derive(Debug, Default)]
-pub struct Plan {
-    mode: Mode,
-}
-
 /// A plan held for the length of one forward.
 pub type PinnedPlan = Guard<Arc<Plan>>;
 
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while planning leaves the old state or the new one, both whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, plan: Plan) -> Report {
+        let report = plan.report().clone();
+        self.plan.store(Arc::new(plan));
+        report
+    }
+}
+
+impl State {
+    fn plan(&self, picks: Option<&Picks>, device: DeviceKey, mode: Mode) -> Plan {
+        match picks {
+            Some(picks) => Plan::decide(&self.specs, picks, device, mode),
+            None => Plan::reference(&self.specs, device, mode),
+        }
+    }
+}
+
 impl Slots {
-    /// No slots yet, on one kind of device; every layer runs its reference code.
+    /// No slots yet, on one kind of device, in inference mode; every layer runs its reference code.
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
-        let shared = Shared { device, specs: Mutex::default(), plan: ArcSwap::default() };
+        let plan = Plan::reference(&[], device, Mode::default());
+        let shared = Shared { device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -66,12 +97,13 @@ impl Slots {
         self.shared.device
     }
 
-    /// Adds a slot; called once by each layer as it is built.
+    /// Adds a slot; called once by each layer as it is built. A slot added after [`Self::use_kernels`] runs its
+    /// reference code until the next plan.
     #[must_use]
     pub fn slot(&self, spec: SlotSpec) -> Slot {
-        let mut specs = self.shared.specs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        specs.push(spec);
-        Slot { index: specs.len() - 1, shared: Arc::clone(&self.shared) }
+        let mut state = self.shared.state();
+        state.specs.push(spec);
+        Slot { index: state.specs.len() - 1, shared: Arc::clone(&self.shared) }
     }
 
     /// Pins the current plan. A model does so once per forward and hands it to every layer.
@@ -79,6 +111,97 @@ impl Slots {
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
     }
+
+    /// Gives the model's layers the kernels of `config`, for the current mode and for later changes of mode, and
+    /// returns what became of every layer. All or nothing: on an error the model keeps the plan that it had.
+    ///
+    /// # Errors
+    /// [`SwapError::UnknownLayer`] for a configured layer that the model lacks, [`SwapError::Kernel`] for a kernel that
+    /// cannot be had, [`SwapError::ContractMismatch`], and [`SwapError::NothingSwapped`] when the configuration is not
+    /// empty, the mode is inference and no kernel took a layer (a layer that the configuration disables counts as
+    /// answered).
+    pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> Result<Report, SwapError> {
+        let device = self.shared.device;
+        let mut state = self.shared.state();
+        let picks = acquire(&state.specs, provider, config, device)?;
+        let plan = state.plan(Some(&picks), device, state.mode);
+        let answered = |pick: &Pick| matches!(pick, Pick::Disabled);
+        if state.mode == Mode::Inference
+            && !config.is_empty()
+            && plan.report().swapped() == 0
+            && !picks.by_layer.values().any(answered)
+        {
+            return Err(SwapError::NothingSwapped { device, reasons: plan.report().reasons() });
+        }
+        state.picks = Some(picks);
+        Ok(self.shared.publish(plan))
+    }
+
+    /// Returns every layer to its reference code and forgets the kernels.
+    pub fn disable_kernels(&self) -> Report {
+        let mut state = self.shared.state();
+        state.picks = None;
+        self.shared.publish(state.plan(None, self.shared.device, state.mode))
+    }
+
+    /// Plans again for `mode`. Nothing is loaded: the kernels of both modes were acquired by [`Self::use_kernels`].
+    pub fn set_mode(&self, mode: Mode) -> Report {
+        let mut state = self.shared.state();
+        state.mode = mode;
+        self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, mode))
+    }
+
+    /// The report of the current plan.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.pin().report().clone()
+    }
+}
+
+/// Asks the provider for every kernel that the configuration names for the model's layers.
+fn acquire(
+    specs: &[SlotSpec],
+    provider: &dyn KernelProvider,
+    config: &KernelConfig,
+    device: DeviceKey,
+) -> Result<Picks, SwapError> {
+    let layers: BTreeMap<&str, Contract> = specs.iter().map(|spec| (spec.layer.as_str(), spec.contract)).collect();
+    let names: BTreeSet<&str> = layers.keys().copied().collect();
+    if let Some(unknown) = config.layers().find(|layer| !names.contains(layer)) {
+        return Err(SwapError::UnknownLayer {
+            layer: unknown.to_owned(),
+            available: names.into_iter().map(str::to_owned).collect(),
+        });
+    }
+    let mut picks = Picks::default();
+    for (layer, expected) in layers {
+        for mode in [Mode::Inference, Mode::Training] {
+            let pick = match config.choice(layer, device, mode) {
+                None => Pick::NotMapped,
+                Some(Choice::Disabled) => Pick::Disabled,
+                Some(Choice::Kernel(reference)) => {
+                    let wanted = reference.layer.as_deref().unwrap_or(layer);
+                    let kernel = provider.provide(reference, wanted, device).map_err(|source| SwapError::Kernel {
+                        layer: layer.to_owned(),
+                        kernel: reference.to_string(),
+                        source,
+                    })?;
+                    let meta = kernel.meta();
+                    if meta.contract != expected {
+                        return Err(SwapError::ContractMismatch {
+                            layer: layer.to_owned(),
+                            kernel: meta.identity.to_string(),
+                            expected,
+                            actual: meta.contract,
+                        });
+                    }
+                    Pick::Kernel(kernel)
+                }
+            };
+            picks.by_layer.insert((layer.to_owned(), mode), pick);
+        }
+    }
+    Ok(picks)
 }
 
 impl Slot {
@@ -90,15 +213,7 @@ impl Slot {
 
     /// The slot's index into its model's plan.
     #[must_use]
-    pub fn index(&self) -> usize {
+    pub(super) fn index(&self) -> usize {
         self.index
-    }
-}
-
-impl Plan {
-    /// What the plan was made for.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.mode
     }
 }

@@ -1,0 +1,107 @@
+//! What is checked in front of every call. Nothing here allocates unless it fails.
+
+use super::tensor::View;
+use super::{BindError, LayerMeta};
+use crate::dtype::DType;
+
+impl LayerMeta {
+    /// `view` has one of the kernel's dtypes.
+    pub(super) fn check_supported(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
+        if self.dtypes.contains(&view.dtype()) {
+            return Ok(());
+        }
+        let names: Vec<_> = self.dtypes.iter().map(|dtype| dtype.as_str()).collect();
+        Err(self.dtype_fault(argument, names.join(", "), view.dtype()))
+    }
+
+    /// `view` has the dtype of the call's first tensor.
+    pub(super) fn check_dtype(&self, argument: &'static str, view: &View, expected: DType) -> Result<(), BindError> {
+        if view.dtype() == expected {
+            return Ok(());
+        }
+        Err(self.dtype_fault(argument, expected.to_string(), view.dtype()))
+    }
+
+    #[cold]
+    fn dtype_fault(&self, argument: &'static str, expected: String, actual: DType) -> BindError {
+        BindError::Dtype { kernel: self.identity.to_string(), argument, expected, actual }
+    }
+
+    /// `view` has exactly this shape; `axes` names them for the message.
+    pub(super) fn check_shape(
+        &self,
+        argument: &'static str,
+        view: &View,
+        expected: &[i64],
+        axes: &str,
+    ) -> Result<(), BindError> {
+        if view.shape() == expected {
+            return Ok(());
+        }
+        Err(self.shape_fault(argument, view, format!("{axes} = {expected:?}")))
+    }
+
+    #[cold]
+    pub(super) fn shape_fault(&self, argument: &'static str, view: &View, expected: String) -> BindError {
+        let kernel = self.identity.to_string();
+        BindError::Shape { kernel, argument, expected, actual: view.shape().to_vec() }
+    }
+
+    /// The elements of a row are neighbours, and the row starts where the kernel's alignment asks.
+    pub(super) fn check_rows(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
+        let extent = view.shape().last().copied().unwrap_or(1);
+        let stride = view.strides().last().copied().unwrap_or(1);
+        if extent > 1 && stride != 1 {
+            return Err(self.layout_fault(argument, format!("has stride {stride} on its last axis; expected 1")));
+        }
+        self.check_alignment(argument, view)
+    }
+
+    /// Every row starts at a multiple of the kernel's alignment.
+    pub(super) fn check_alignment(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
+        let alignment = self.limits.alignment_bytes as usize;
+        if alignment <= view.dtype().size_in_bytes() {
+            return Ok(());
+        }
+        let leading = view.strides().len().saturating_sub(1);
+        let aligned = |stride: &i64| (*stride as usize * view.dtype().size_in_bytes()).is_multiple_of(alignment);
+        if view.address().is_multiple_of(alignment) && view.strides()[..leading].iter().all(aligned) {
+            return Ok(());
+        }
+        let reason = format!("has rows that don't start at multiples of {alignment} bytes, as the kernel asks");
+        Err(self.layout_fault(argument, reason))
+    }
+
+    #[cold]
+    fn layout_fault(&self, argument: &'static str, reason: String) -> BindError {
+        BindError::Layout { kernel: self.identity.to_string(), argument, reason }
+    }
+
+    /// The width meets the kernel's width rule.
+    pub(super) fn check_width(&self, argument: &'static str, width: i64) -> Result<(), BindError> {
+        match self.width_limit(usize::try_from(width).unwrap_or(usize::MAX)) {
+            None => Ok(()),
+            Some(limit) => Err(BindError::Limit { kernel: self.identity.to_string(), argument, limit }),
+        }
+    }
+
+    /// The rule that a last axis of `width` elements breaks, or `None`. The planner asks this before a layer is
+    /// swapped, the call again for the tensor that really came.
+    #[must_use]
+    pub fn width_limit(&self, width: usize) -> Option<String> {
+        let limits = &self.limits;
+        if !width.is_multiple_of(limits.last_dim_multiple_of as usize) {
+            let multiple = limits.last_dim_multiple_of;
+            return Some(format!("a width of {width} elements is no multiple of {multiple}, as the kernel asks"));
+        }
+        if limits.max_head_size.is_some_and(|max| width > max as usize) {
+            let maximum = limits.max_head_size.unwrap_or_default();
+            return Some(format!("a head size of {width} elements is above the kernel's maximum of {maximum}"));
+        }
+        if !limits.head_sizes.is_empty() && !limits.head_sizes.iter().any(|size| *size as usize == width) {
+            let sizes = &limits.head_sizes;
+            return Some(format!("a head size of {width} elements is none of the kernel's sizes {sizes:?}"));
+        }
+        None
+    }
+}

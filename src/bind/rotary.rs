@@ -1,0 +1,114 @@
+//! The `rotary` contract's typed face.
+#![expect(unsafe_code, reason = "calls a kernel with checked views")]
+
+use kernelhub_abi::TVMFFIAny;
+
+use super::kernel::Route;
+use super::output::collect_output;
+use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
+
+/// Which elements of a head turn together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RotaryStyle {
+    /// Element `i` with element `i + head_dim / 2` (GPT-NeoX, Llama in the Hugging Face layout).
+    HalfSplit,
+    /// Element `2 i` with element `2 i + 1` (GPT-J, Llama in Meta's and llama.cpp's layout).
+    Interleaved,
+}
+
+/// A kernel for [`super::Contract::Rotary`].
+#[derive(Debug)]
+pub struct RotaryKernel {
+    pub(super) meta: LayerMeta,
+    pub(super) route: Route,
+}
+
+/// `[batch, heads, seq, head_dim]` read as `[batch, seq, heads, head_dim]`, and back.
+const SWAP_HEADS_AND_SEQ: [usize; 4] = [0, 2, 1, 3];
+
+impl RotaryKernel {
+    /// What the kernel is and demands.
+    #[must_use]
+    pub fn meta(&self) -> &LayerMeta {
+        &self.meta
+    }
+
+    /// Turns each head of `x` by the angles of its position.
+    ///
+    /// # Shapes
+    /// `out`, `x`: `[batch, heads, seq, head_dim]`, `x` with any strides on the first three axes and adjacent elements
+    /// on the last; `cos`, `sin`: `[seq, head_dim / 2]`, row `s` for position `s` of `x`. `head_dim` is even. One
+    /// dtype for all, one of the kernel's.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, or the kernel's own error.
+    pub fn forward(
+        &self,
+        out: &mut TensorMut<'_>,
+        x: &TensorRef<'_>,
+        cos: &TensorRef<'_>,
+        sin: &TensorRef<'_>,
+        style: RotaryStyle,
+    ) -> Result<(), BindError> {
+        let meta = &self.meta;
+        let native = self.route.native(meta)?;
+        let (out, x, cos, sin) = (out.view(), x.view(), cos.view(), sin.view());
+        let &[batch, heads, seq, head_dim] = x.shape() else {
+            return Err(meta.shape_fault("x", &x, "[batch, heads, seq, head_dim]".to_owned()));
+        };
+        if head_dim % 2 != 0 {
+            return Err(meta.shape_fault("x", &x, "[batch, heads, seq, head_dim] with an even head_dim".to_owned()));
+        }
+        meta.check_supported("x", &x)?;
+        meta.check_shape("out", &out, &[batch, heads, seq, head_dim], "[batch, heads, seq, head_dim]")?;
+        meta.check_dtype("out", &out, x.dtype())?;
+        meta.check_rows("x", &x)?;
+        meta.check_rows("out", &out)?;
+        meta.check_width("x", head_dim)?;
+        for (argument, table) in [("cos", &cos), ("sin", &sin)] {
+            meta.check_dtype(argument, table, x.dtype())?;
+            meta.check_shape(argument, table, &[seq, head_dim / 2], "[seq, head_dim / 2]")?;
+            meta.check_rows(argument, table)?;
+        }
+        let interleaved = style == RotaryStyle::Interleaved;
+        let (x, out) = (x.permuted(SWAP_HEADS_AND_SEQ), out.permuted(SWAP_HEADS_AND_SEQ));
+        // [seq, half] -> [batch, seq, heads, half], not varying over batch and heads.
+        let (cos, sin) = (cos.broadcast(0, batch).broadcast(2, heads), sin.broadcast(0, batch).broadcast(2, heads));
+        let halves = [x.half(interleaved, false), x.half(interleaved, true)];
+        let out_halves = [out.half(interleaved, false), out.half(interleaved, true)];
+        let mut x1 = halves[0].dl_tensor();
+        let mut x2 = halves[1].dl_tensor();
+        let (mut cos, mut sin) = (cos.dl_tensor(), sin.dl_tensor());
+        let mut out1 = out_halves[0].dl_tensor();
+        let mut out2 = out_halves[1].dl_tensor();
+        let values = [
+            TVMFFIAny::tensor(&raw mut x1),
+            TVMFFIAny::tensor(&raw mut x2),
+            TVMFFIAny::tensor(&raw mut cos),
+            TVMFFIAny::tensor(&raw mut sin),
+            TVMFFIAny::tensor(&raw mut out1),
+            TVMFFIAny::tensor(&raw mut out2),
+            TVMFFIAny::bool(false),
+        ];
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, and its halves share no
+        // element; shapes, dtypes and strides were checked against the contract and the kernel's limits just above.
+        unsafe { native.call(meta, values) }
+    }
+
+    /// [`Self::forward`] into memory of its own, row-major with the shape `shape`: `[batch, heads, seq, head_dim]`.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_to_vec<T: Element>(
+        &self,
+        x: &TensorRef<'_>,
+        shape: &[usize],
+        cos: &TensorRef<'_>,
+        sin: &TensorRef<'_>,
+        style: RotaryStyle,
+    ) -> Result<Vec<T>, BindError> {
+        collect_output(shape.iter().product(), |data| {
+            self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, cos, sin, style)
+        })
+    }
+}

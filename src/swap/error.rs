@@ -1,0 +1,108 @@
+//! Why a model's kernels could not be planned. Whatever the error, the model keeps the plan that it had.
+
+use crate::bind::Contract;
+use crate::hint::{Hint, nearest};
+use crate::swap::ProvideError;
+use crate::variant::DeviceKey;
+
+/// A configuration that cannot be met.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SwapError {
+    /// The configuration is not TOML, or a value in it has the wrong type.
+    #[error("{origin}: not a valid kernel configuration")]
+    ConfigToml {
+        /// The file that the text came from.
+        origin: String,
+        /// Line, column and cause.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// The configuration is not JSON, or a value in it has the wrong type.
+    #[error("{origin}: not a valid kernel configuration")]
+    ConfigJson {
+        /// The file that the text came from.
+        origin: String,
+        /// Line, column and cause.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A key or a value of the configuration is not known.
+    #[error("{origin}: {key}: {reason}")]
+    Config {
+        /// The file that the text came from.
+        origin: String,
+        /// The entry, such as `RMSNorm.cuda.inference`.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+        /// The nearest known word.
+        suggestion: Option<String>,
+    },
+    /// The configuration names a layer that the model does not have.
+    #[error("the model has no layer {layer}; its layers are {}", .available.join(", "))]
+    UnknownLayer {
+        /// The layer as configured.
+        layer: String,
+        /// The layers of the model.
+        available: Vec<String>,
+    },
+    /// A configured kernel could not be had.
+    #[error("{layer}: the kernel {kernel} cannot be used")]
+    Kernel {
+        /// The layer that it was to take.
+        layer: String,
+        /// The kernel as configured.
+        kernel: String,
+        /// The cause.
+        #[source]
+        source: ProvideError,
+    },
+    /// A configured kernel fulfils another contract than the layer's.
+    #[error("{layer}: the kernel {kernel} fulfils the contract {actual}; the layer needs {expected}")]
+    ContractMismatch {
+        /// The layer that it was to take.
+        layer: String,
+        /// The kernel as bound.
+        kernel: String,
+        /// The layer's contract.
+        expected: Contract,
+        /// The kernel's contract.
+        actual: Contract,
+    },
+    /// Kernels were asked for and none took a layer.
+    #[error("no layer of the model was swapped for inference on {device}: {}", .reasons.join("; "))]
+    NothingSwapped {
+        /// The model's device.
+        device: DeviceKey,
+        /// Why, by layer name.
+        reasons: Vec<String>,
+    },
+}
+
+impl SwapError {
+    pub(super) fn config(origin: &str, key: &str, reason: String, suggestion: Option<&str>) -> Self {
+        Self::Config {
+            origin: origin.to_owned(),
+            key: key.to_owned(),
+            reason,
+            suggestion: suggestion.map(str::to_owned),
+        }
+    }
+}
+
+impl Hint for SwapError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Config { suggestion, .. } => suggestion.as_ref().map(|word| format!("did you mean {word:?}?")),
+            Self::UnknownLayer { layer, available } => {
+                nearest(layer, available.iter().map(String::as_str)).map(|near| format!("did you mean {near}?"))
+            }
+            Self::Kernel { source, .. } => source.hint.clone(),
+            Self::NothingSwapped { device, .. } => {
+                Some(format!("map at least one of the model's layers to a kernel for {device}, or leave kernels off"))
+            }
+            _ => None,
+        }
+    }
+}
