@@ -33,7 +33,7 @@ pub enum DeviceKey {
     Wgpu,
 }
 
-/// (key, name, fixed aliases).
+/// (key, name, fixed aliases), in the order of the enum.
 const TABLE: [(DeviceKey, &str, &[&str]); 10] = [
     (DeviceKey::Cpu, "cpu", &[]),
     (DeviceKey::Cuda, "cuda", &[]),
@@ -56,19 +56,9 @@ impl DeviceKey {
 
     /// The name in configurations and reports.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::Rocm => "rocm",
-            Self::Xpu => "xpu",
-            Self::Hpu => "hpu",
-            Self::Mps => "mps",
-            Self::Npu => "npu",
-            Self::Neuron => "neuron",
-            Self::Tpu => "tpu",
-            Self::Wgpu => "wgpu",
-        }
+    pub const fn as_str(self) -> &'static str {
+        // The table has one row per key, in the order of the enum; a test holds it to that.
+        TABLE[self as usize].1
     }
 }
 
@@ -86,10 +76,18 @@ impl From<DeviceKey> for String {
 
 /// A name that is no device key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown device key {name:?}; known: cpu, cuda, rocm (hip), xpu, hpu (gaudi), mps (metal), npu, neuron, tpu, wgpu{}", suggestion(.name))]
+#[error("unknown device key {name:?}; known: {}{}", known(), suggestion(.name))]
 pub struct UnknownDeviceKey {
     /// The name as given.
     pub name: String,
+}
+
+fn known() -> String {
+    let names = TABLE.iter().map(|(_, name, aliases)| match aliases {
+        [] => (*name).to_owned(),
+        aliases => format!("{name} ({})", aliases.join(", ")),
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn suggestion(name: &str) -> String {
@@ -125,7 +123,8 @@ mod tests {
 
     #[test]
     fn every_name_parses_to_its_key_and_aliases_are_fixed() {
-        for key in DeviceKey::all() {
+        for (row, key) in DeviceKey::all().enumerate() {
+            assert_eq!(key as usize, row, "the table is in the order of the enum");
             assert_eq!(key.as_str().parse(), Ok(key));
         }
         assert_eq!("hip".parse(), Ok(DeviceKey::Rocm));

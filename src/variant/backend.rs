@@ -1,0 +1,106 @@
+//! What an arch build's device code is compiled for.
+
+use std::fmt;
+
+use super::device::DeviceKey;
+use super::error::VariantFault;
+use super::version::{self, Version};
+
+/// The backend of an arch build, with the version of its toolkit where variants carry one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// The processor: `cpu`.
+    Cpu,
+    /// NVIDIA CUDA: `cu130` is 13.0.
+    Cuda(Version),
+    /// AMD `ROCm`: `rocm714` is 7.14.
+    Rocm(Version),
+    /// Intel oneAPI: `xpu20260` is 2026.0.
+    Xpu(Version),
+    /// Huawei Ascend CANN: `cann83` is 8.3.
+    Cann(Version),
+    /// Apple Metal: `metal`.
+    Metal,
+    /// AWS Neuron: `neuron`.
+    Neuron,
+    /// Google TPU: `tpu`.
+    Tpu,
+}
+
+impl Backend {
+    pub(super) fn parse(part: &str) -> Result<Self, VariantFault> {
+        match part {
+            "cpu" => return Ok(Self::Cpu),
+            "metal" => return Ok(Self::Metal),
+            "neuron" => return Ok(Self::Neuron),
+            "tpu" => return Ok(Self::Tpu),
+            _ => {}
+        }
+        let families: [(_, fn(Version) -> Self); 4] = [
+            (version::CUDA, Self::Cuda),
+            (version::ROCM, Self::Rocm),
+            (version::XPU, Self::Xpu),
+            (version::CANN, Self::Cann),
+        ];
+        for (family, make) in families {
+            if let Some(digits) = part.strip_prefix(family.word) {
+                return family.split(digits).map(make);
+            }
+        }
+        Err(VariantFault::Backend { part: part.to_owned() })
+    }
+
+    /// The name without a version, as `metadata.json` has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda(_) => "cuda",
+            Self::Rocm(_) => "rocm",
+            Self::Xpu(_) => "xpu",
+            Self::Cann(_) => "cann",
+            Self::Metal => "metal",
+            Self::Neuron => "neuron",
+            Self::Tpu => "tpu",
+        }
+    }
+
+    /// The version of the toolkit, where variants carry one.
+    #[must_use]
+    pub const fn version(self) -> Option<Version> {
+        match self {
+            Self::Cuda(version) | Self::Rocm(version) | Self::Xpu(version) | Self::Cann(version) => Some(version),
+            Self::Cpu | Self::Metal | Self::Neuron | Self::Tpu => None,
+        }
+    }
+
+    /// The key of the devices that this backend's code runs on.
+    #[must_use]
+    pub const fn device_key(self) -> DeviceKey {
+        match self {
+            Self::Cpu => DeviceKey::Cpu,
+            Self::Cuda(_) => DeviceKey::Cuda,
+            Self::Rocm(_) => DeviceKey::Rocm,
+            Self::Xpu(_) => DeviceKey::Xpu,
+            Self::Cann(_) => DeviceKey::Npu,
+            Self::Metal => DeviceKey::Mps,
+            Self::Neuron => DeviceKey::Neuron,
+            Self::Tpu => DeviceKey::Tpu,
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    /// The word in variants: `cu130`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (family, version) = match self {
+            Self::Cuda(version) => (version::CUDA, version),
+            Self::Rocm(version) => (version::ROCM, version),
+            Self::Xpu(version) => (version::XPU, version),
+            Self::Cann(version) => (version::CANN, version),
+            Self::Cpu | Self::Metal | Self::Neuron | Self::Tpu => return f.write_str(self.name()),
+        };
+        write!(f, "{}{}{}", family.word, version.major, version.minor)
+    }
+}
