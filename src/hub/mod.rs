@@ -1,1 +1,207 @@
-//! Placeholder.
+//! The path of a kernel, from its name to its code.
+//!
+//! Owns: [`Hub`], which ties the stages together (resolve, fetch, verify, load, bind), repairs a damaged cache by
+//! fetching again, and interns what it has brought up. Refuses: to do any stage's work itself; each stage's output type
+//! is the only key to the next, so nothing here can skip one.
+//!
+//! A warm start makes no request and starts no runtime and no GPU driver: manifests are recorded in the cache, and
+//! adapters are looked for only when a device that needs one is asked for.
+
+mod builder;
+mod error;
+mod kernel;
+mod provider;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+pub use builder::HubBuilder;
+pub use error::HubError;
+pub use kernel::{Kernel, KernelTimes};
+
+use crate::bind::{Code, LayerKernel};
+use crate::fetch::{Cache, Fetched, Fetcher, Location, Progress, Reuse};
+use crate::load::KernelLibrary;
+use crate::manifest::{Artifact, KernelManifest};
+use crate::names::RepoId;
+use crate::resolve::{Candidate, Request, Resolution, resolve};
+use crate::system::SystemInfo;
+use crate::variant::{DeviceKey, Variant};
+use crate::verify::{VerifiedSnapshot, VerifyError, verify};
+
+/// Brings kernels into the process by name.
+pub struct Hub {
+    cache: Cache,
+    fetcher: Fetcher,
+    /// Manifests given by the caller, which go before the cache's, each with where its relative URLs start.
+    manifests: Vec<(KernelManifest, Location)>,
+    progress: Box<dyn Progress + Send>,
+    system: Mutex<SystemInfo>,
+    kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
+    layers: Mutex<HashMap<(KernelKey, String), Arc<LayerKernel>>>,
+    #[cfg(feature = "wgpu")]
+    gpu: Mutex<Option<crate::gpu::Device>>,
+}
+
+type KernelKey = (RepoId, u32, DeviceKey);
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("cache", &self.cache).field("manifests", &self.manifests.len()).finish_non_exhaustive()
+    }
+}
+
+impl Hub {
+    /// Starts a hub with the environment's cache and offline setting.
+    #[must_use]
+    pub fn builder() -> HubBuilder {
+        HubBuilder::default()
+    }
+
+    /// The cache that kernels are kept in.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Resolves, fetches, verifies and loads one version of a kernel for a kind of device. Asked again, it returns the
+    /// kernel that it has.
+    ///
+    /// A file that does not match its digest is never loaded. Unless the hub is offline, the archive is then fetched
+    /// again and verified again, once; [`Kernel::repaired`] tells.
+    ///
+    /// # Errors
+    /// [`HubError`] with the stage that failed and its cause.
+    pub fn get(&self, repo: &RepoId, version: u32, device: DeviceKey) -> Result<Arc<Kernel>, HubError> {
+        let key = (repo.clone(), version, device);
+        // Held while the kernel is brought up, so that two threads never do the same work.
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernel) = kernels.get(&key) {
+            return Ok(Arc::clone(kernel));
+        }
+        let kernel = Arc::new(self.bring(repo, version, device)?);
+        kernels.insert(key, Arc::clone(&kernel));
+        Ok(kernel)
+    }
+
+    fn bring(&self, repo: &RepoId, version: u32, device: DeviceKey) -> Result<Kernel, HubError> {
+        let mut times = KernelTimes::default();
+        let clock = Instant::now();
+        let (manifest, base) = self.manifest(repo, version)?;
+        let (resolution, artifact) = self.resolve(&manifest, device)?;
+        times.resolve_ms = milliseconds(clock);
+
+        let clock = Instant::now();
+        let fetched = self.fetch(&manifest, artifact, &base, Reuse::IfPresent)?;
+        times.fetch_ms = milliseconds(clock);
+
+        let clock = Instant::now();
+        let verified = verify(&fetched.snapshot);
+        times.verify_ms = milliseconds(clock);
+        let (verified, fetched, repaired) = match verified {
+            Ok(verified) => (verified, fetched, false),
+            Err(VerifyError::Violations { violations, .. }) if !self.fetcher.options().offline => {
+                let list: Vec<_> = violations.iter().map(ToString::to_string).collect();
+                tracing::warn!(%repo, version, violations = ?list, "the cached kernel is damaged; fetching it again");
+                self.progress.note(&format!("{repo}@v{version} is damaged in the cache: {}", list.join("; ")));
+                let clock = Instant::now();
+                let again = self.fetch(&manifest, artifact, &base, Reuse::Replace)?;
+                times.fetch_ms += milliseconds(clock);
+                let clock = Instant::now();
+                let verified = verify(&again.snapshot)?;
+                times.verify_ms += milliseconds(clock);
+                let requests = fetched.requests + again.requests;
+                let bytes_fetched = fetched.bytes_fetched + again.bytes_fetched;
+                (verified, Fetched { requests, bytes_fetched, ..again }, true)
+            }
+            Err(error) => return Err(error.into()),
+        };
+
+        let clock = Instant::now();
+        let code = self.load(&verified)?;
+        times.load_ms = milliseconds(clock);
+        Ok(Kernel { resolution, snapshot: verified, fetched, repaired, code, times })
+    }
+
+    /// The manifest of a version: one given to this hub, else the one that the cache recorded.
+    fn manifest(&self, repo: &RepoId, version: u32) -> Result<(KernelManifest, Location), HubError> {
+        let given = self.manifests.iter().find(|(manifest, _)| {
+            manifest.kernel.repo == *repo && manifest.kernel.version == version && !manifest.artifacts.is_empty()
+        });
+        if let Some((manifest, base)) = given {
+            return Ok((manifest.clone(), base.clone()));
+        }
+        match self.cache.manifest(repo, version)? {
+            // A recorded manifest has absolute URLs, so the base plays no part.
+            Some(manifest) => Ok((manifest, Location::Local(self.cache.root().to_path_buf()))),
+            None => Err(self.unknown(repo, version)),
+        }
+    }
+
+    fn unknown(&self, repo: &RepoId, version: u32) -> HubError {
+        let mut known = self.cache.versions(repo).unwrap_or_default();
+        let given = self.manifests.iter().filter(|(manifest, _)| manifest.kernel.repo == *repo);
+        known.extend(given.map(|(manifest, _)| manifest.kernel.version));
+        known.sort_unstable();
+        known.dedup();
+        let on_the_hub = crate::manifest::hub_manifests().any(|manifest| manifest.kernel.repo == *repo);
+        HubError::Unknown { repo: repo.clone(), version, known, on_the_hub }
+    }
+
+    fn resolve<'a>(
+        &self,
+        manifest: &'a KernelManifest,
+        device: DeviceKey,
+    ) -> Result<(Resolution, &'a Artifact), HubError> {
+        let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(feature = "wgpu")]
+        if device != DeviceKey::Cpu {
+            system.probe_adapters();
+        }
+        let candidates: Vec<_> =
+            manifest.artifacts.iter().map(|artifact| Candidate::known(artifact.variant.clone())).collect();
+        let resolution = resolve(&candidates, &system, &Request::for_device(device));
+        let kernel = format!("{}@v{}", manifest.kernel.repo, manifest.kernel.version);
+        let (resolution, chosen) = resolution.require(&kernel)?;
+        Ok((resolution, &manifest.artifacts[chosen]))
+    }
+
+    fn fetch(
+        &self,
+        manifest: &KernelManifest,
+        artifact: &Artifact,
+        base: &Location,
+        reuse: Reuse,
+    ) -> Result<Fetched, HubError> {
+        Ok(self.fetcher.fetch_artifact(&self.cache, manifest, artifact, base, &*self.progress, reuse)?)
+    }
+
+    fn load(&self, snapshot: &VerifiedSnapshot) -> Result<Code, HubError> {
+        match snapshot.variant() {
+            Variant::Shader(_) => self.shader_device(snapshot),
+            _ => Ok(Code::Native(KernelLibrary::open(snapshot)?)),
+        }
+    }
+
+    /// Opens the adapter when the first shader pack needs it, and keeps it.
+    #[cfg(feature = "wgpu")]
+    fn shader_device(&self, _snapshot: &VerifiedSnapshot) -> Result<Code, HubError> {
+        let mut gpu = self.gpu.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = match &*gpu {
+            Some(device) => device.clone(),
+            None => gpu.insert(crate::gpu::Device::open_default()?).clone(),
+        };
+        Ok(Code::Shader(device))
+    }
+
+    #[cfg(not(feature = "wgpu"))]
+    fn shader_device(&self, snapshot: &VerifiedSnapshot) -> Result<Code, HubError> {
+        Err(HubError::FeatureOff { variant: snapshot.variant().clone(), feature: "wgpu" })
+    }
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}

@@ -1,0 +1,98 @@
+//! Which stage of a kernel's path failed.
+
+use crate::bind::BindError;
+use crate::fetch::FetchError;
+use crate::hint::Hint;
+use crate::load::LoadError;
+use crate::names::RepoId;
+use crate::resolve::ResolveError;
+use crate::verify::VerifyError;
+
+/// A kernel that could not be brought into the process.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HubError {
+    /// No manifest of this kernel and version is known.
+    #[error("{repo}@v{version} is not known here; {}", known_versions(.known))]
+    Unknown {
+        /// The kernel.
+        repo: RepoId,
+        /// The version that was asked for.
+        version: u32,
+        /// The versions that are known, ascending.
+        known: Vec<u32>,
+        /// Whether the kernel is one of the Hub's, of which this crate knows the layers.
+        on_the_hub: bool,
+    },
+    /// A kernel was named without a version, and the default table has none for it.
+    #[error("{repo} is named without a version; {}", known_versions(.known))]
+    NoVersion {
+        /// The kernel.
+        repo: RepoId,
+        /// The versions that are known, ascending.
+        known: Vec<u32>,
+    },
+    /// No build fits this machine.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// The build could not be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The build is not what its publisher published.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+    /// The build's library could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The build does not fit the layer that it was to serve.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The device for a shader pack could not be opened.
+    #[cfg(feature = "wgpu")]
+    #[error(transparent)]
+    Gpu(#[from] crate::gpu::GpuError),
+    /// The build needs a feature that this program was compiled without.
+    #[error("the build {variant} needs the feature {feature}, which this program was compiled without")]
+    FeatureOff {
+        /// The build.
+        variant: crate::variant::Variant,
+        /// The Cargo feature.
+        feature: &'static str,
+    },
+}
+
+fn known_versions(known: &[u32]) -> String {
+    if known.is_empty() {
+        return "no version of it is".to_owned();
+    }
+    let known: Vec<_> = known.iter().map(|version| format!("v{version}")).collect();
+    format!("known: {}", known.join(", "))
+}
+
+impl Hint for HubError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unknown { on_the_hub: true, .. } => Some(
+                "this kernel lives on the Hub, and this version of kernelhub fetches archives only; \
+                 give a manifest that lists an archive of it with --manifest"
+                    .to_owned(),
+            ),
+            Self::Unknown { known, .. } if !known.is_empty() => Some("ask for one of the known versions".to_owned()),
+            Self::Unknown { repo, .. } if repo.owner() == "kernelhub" => {
+                Some("run `cargo xtask fetch-kernels` once to build and fetch the embedded kernels".to_owned())
+            }
+            Self::Unknown { .. } => Some("name the kernel's manifest, a file or a URL, with --manifest".to_owned()),
+            Self::NoVersion { repo, known } => {
+                Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1)))
+            }
+            Self::Resolve(source) => source.hint(),
+            Self::Fetch(source) => source.hint(),
+            Self::Verify(source) => source.hint(),
+            Self::Load(source) => source.hint(),
+            Self::Bind(source) => source.hint(),
+            #[cfg(feature = "wgpu")]
+            Self::Gpu(source) => source.hint(),
+            Self::FeatureOff { feature, .. } => Some(format!("compile with --features {feature}")),
+        }
+    }
+}

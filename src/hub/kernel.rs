@@ -1,0 +1,74 @@
+//! A kernel in the process.
+
+use serde::Serialize;
+
+use crate::bind::Code;
+use crate::fetch::Fetched;
+use crate::resolve::Resolution;
+use crate::verify::VerifiedSnapshot;
+
+/// How long each stage of a kernel's path took, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct KernelTimes {
+    /// Finding the manifest and choosing the build.
+    #[serde(rename = "resolve")]
+    pub resolve_ms: f64,
+    /// Download, unpacking and the move into the cache; a look at the cache when warm.
+    #[serde(rename = "fetch")]
+    pub fetch_ms: f64,
+    /// Reading and hashing every file.
+    #[serde(rename = "verify")]
+    pub verify_ms: f64,
+    /// `dlopen` and the handshake, or opening the GPU.
+    #[serde(rename = "load")]
+    pub load_ms: f64,
+}
+
+/// A resolved, fetched, verified and loaded kernel.
+#[derive(Debug)]
+pub struct Kernel {
+    pub(super) resolution: Resolution,
+    pub(super) snapshot: VerifiedSnapshot,
+    pub(super) fetched: Fetched,
+    pub(super) repaired: bool,
+    pub(super) code: Code,
+    pub(super) times: KernelTimes,
+}
+
+impl Kernel {
+    /// Why this build was chosen and the others were not.
+    #[must_use]
+    pub fn resolution(&self) -> &Resolution {
+        &self.resolution
+    }
+
+    /// The verified files.
+    #[must_use]
+    pub fn snapshot(&self) -> &VerifiedSnapshot {
+        &self.snapshot
+    }
+
+    /// Where the files came from.
+    #[must_use]
+    pub fn fetched(&self) -> &Fetched {
+        &self.fetched
+    }
+
+    /// Whether the cached files were damaged and had to be fetched again.
+    #[must_use]
+    pub fn repaired(&self) -> bool {
+        self.repaired
+    }
+
+    /// The loaded code.
+    #[must_use]
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// How long each stage took.
+    #[must_use]
+    pub fn times(&self) -> KernelTimes {
+        self.times
+    }
+}

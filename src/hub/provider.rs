@@ -1,0 +1,53 @@
+//! The hub as the planner's source of kernels.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{Hub, HubError};
+use crate::bind::{LayerKernel, bind};
+use crate::hint::Hint as _;
+use crate::names::RepoId;
+use crate::swap::{KernelProvider, KernelRef, ProvideError};
+use crate::variant::DeviceKey;
+
+impl Hub {
+    /// The kernel of a reference, bound to one of its layers. Bound kernels are interned: planning again loads nothing.
+    ///
+    /// # Errors
+    /// As [`Hub::get`], and [`HubError::Bind`] when the kernel does not serve the layer by its contract.
+    pub fn layer(&self, kernel: &KernelRef, layer: &str, device: DeviceKey) -> Result<Arc<LayerKernel>, HubError> {
+        let version = match kernel.version {
+            Some(version) => version,
+            None => self.default_version(&kernel.repo)?,
+        };
+        let key = ((kernel.repo.clone(), version, device), layer.to_owned());
+        if let Some(bound) = self.layers.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Arc::clone(bound));
+        }
+        let loaded = self.get(&kernel.repo, version, device)?;
+        let bound = Arc::new(bind(loaded.snapshot(), layer, loaded.code())?);
+        // Two threads may bind the same layer at once; the first one in wins, and both return it.
+        let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(layers.entry(key).or_insert(bound)))
+    }
+
+    /// The version that the manifests shipped with this crate, or given to this hub, name.
+    fn default_version(&self, repo: &RepoId) -> Result<u32, HubError> {
+        let given = self.manifests.iter().map(|(manifest, _)| &manifest.kernel);
+        let known: Vec<u32> = given.filter(|kernel| kernel.repo == *repo).map(|kernel| kernel.version).collect();
+        if let Some(version) = known.iter().max() {
+            return Ok(*version);
+        }
+        let shipped = crate::manifest::hub_manifests().find(|manifest| manifest.kernel.repo == *repo);
+        if let Some(manifest) = shipped {
+            return Ok(manifest.kernel.version);
+        }
+        Err(HubError::NoVersion { repo: repo.clone(), known: self.cache.versions(repo)? })
+    }
+}
+
+impl KernelProvider for Hub {
+    fn provide(&self, kernel: &KernelRef, layer: &str, device: DeviceKey) -> Result<Arc<LayerKernel>, ProvideError> {
+        self.layer(kernel, layer, device)
+            .map_err(|error| ProvideError { hint: error.hint(), source: Box::new(error) })
+    }
+}
