@@ -7,7 +7,14 @@
 //! option. In `metadata.json`, which newer builders extend, unknown keys are ignored.
 
 mod error;
+mod kernel;
 mod layers;
+mod metadata;
+mod strict_json;
 
 pub use error::ManifestError;
+pub use kernel::{
+    Artifact, ArtifactUrl, KernelInfo, KernelManifest, MANIFEST_SCHEMA, MAX_MANIFEST_BYTES, Source, UrlError,
+};
 pub use layers::{FunctionBinding, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
+pub use metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
