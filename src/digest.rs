@@ -172,6 +172,11 @@ impl fmt::Display for Violation {
     }
 }
 
+/// Violations in one line, for messages.
+pub(crate) fn list(violations: &[Violation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::Sha256Digest;

@@ -59,12 +59,12 @@ impl LayerMeta {
 
     /// Every row starts at a multiple of the kernel's alignment.
     pub(super) fn check_alignment(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
-        let alignment = self.limits.alignment_bytes as usize;
+        let (alignment, size) = (self.limits.alignment_bytes as usize, view.dtype().size_in_bytes() as u64);
         if alignment <= view.dtype().size_in_bytes() {
             return Ok(());
         }
         let leading = view.strides().len().saturating_sub(1);
-        let aligned = |stride: &i64| (*stride as usize * view.dtype().size_in_bytes()).is_multiple_of(alignment);
+        let aligned = |stride: &i64| (stride.unsigned_abs() * size).is_multiple_of(u64::from(self.limits.alignment_bytes));
         if view.address().is_multiple_of(alignment) && view.strides()[..leading].iter().all(aligned) {
             return Ok(());
         }

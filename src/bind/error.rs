@@ -123,7 +123,7 @@ pub enum BindError {
         kernel: String,
         /// The cause.
         #[source]
-        source: LoadError,
+        source: Box<LoadError>,
     },
     /// The kernel's shader could not be compiled or run.
     #[cfg(feature = "wgpu")]
@@ -133,7 +133,7 @@ pub enum BindError {
         kernel: String,
         /// The cause.
         #[source]
-        source: crate::gpu::GpuError,
+        source: Box<crate::gpu::GpuError>,
     },
     /// The kernel's snapshot lacks something that its `layers.toml` names.
     #[error("{kernel}: {reason}")]

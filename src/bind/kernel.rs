@@ -79,6 +79,10 @@ pub(super) enum Route {
 
 impl Route {
     /// The native function, for tensors in host memory.
+    #[cfg_attr(
+        not(feature = "wgpu"),
+        expect(clippy::unnecessary_wraps, unused_variables, reason = "without shaders every kernel is native")
+    )]
     pub(super) fn native(&self, meta: &LayerMeta) -> Result<&NativeBinding, BindError> {
         match self {
             Self::Native(native) => Ok(native),
@@ -159,7 +163,7 @@ pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<Lay
     let identity = KernelIdentity {
         repo: snapshot.repo().clone(),
         version: snapshot.version(),
-        variant: snapshot.variant().clone(),
+        variant: *snapshot.variant(),
         layer: layer.to_owned(),
         function,
         path,

@@ -16,7 +16,7 @@ pub(super) struct NativeBinding {
     function: NativeFunction,
     name: String,
     /// For each argument of the function, the index of the contract's parameter.
-    order: [u8; MAX_ARGUMENTS],
+    order: [usize; MAX_ARGUMENTS],
     count: usize,
 }
 
@@ -44,14 +44,14 @@ impl NativeBinding {
                 return Err(refuse(format!("{argument} stands twice")));
             }
             // Unknown and doubled names are refused, so there are at most as many positions as parameters.
-            order[position] = index as u8;
+            order[position] = index;
         }
         if let Some(absent) = parameters.iter().find(|parameter| !binding.args.iter().any(|arg| arg == *parameter)) {
             return Err(refuse(format!("{absent} is missing")));
         }
         let function = library
             .function(&binding.function)
-            .map_err(|source| BindError::Load { kernel: kernel.to_owned(), source })?;
+            .map_err(|source| BindError::Load { kernel: kernel.to_owned(), source: Box::new(source) })?;
         Ok(Self { function, name: binding.function.clone(), order, count: parameters.len() })
     }
 
@@ -76,7 +76,7 @@ impl NativeBinding {
         debug_assert_eq!(N, self.count, "internal: a contract passes exactly its parameters");
         let mut arguments = [TVMFFIAny::none(); MAX_ARGUMENTS];
         for (argument, parameter) in arguments.iter_mut().zip(&self.order[..self.count]) {
-            *argument = values[usize::from(*parameter)];
+            *argument = values[*parameter];
         }
         // SAFETY: the caller's contract, in the order that the function declares.
         let outcome = unsafe { self.function.call(&arguments[..self.count]) };

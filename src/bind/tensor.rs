@@ -41,12 +41,12 @@ impl Element for f16 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Dims {
     values: [i64; MAX_RANK],
-    rank: usize,
+    rank: u8,
 }
 
 impl Dims {
     fn new(values: &[usize]) -> Option<Self> {
-        let mut dims = Self { values: [0; MAX_RANK], rank: values.len() };
+        let mut dims = Self { values: [0; MAX_RANK], rank: u8::try_from(values.len()).ok()? };
         for (slot, value) in dims.values.get_mut(..values.len())?.iter_mut().zip(values) {
             *slot = i64::try_from(*value).ok()?;
         }
@@ -54,11 +54,11 @@ impl Dims {
     }
 
     pub(super) fn as_slice(&self) -> &[i64] {
-        &self.values[..self.rank]
+        &self.values[..usize::from(self.rank)]
     }
 
     fn last_mut(&mut self) -> Option<&mut i64> {
-        self.values[..self.rank].last_mut()
+        self.values[..usize::from(self.rank)].last_mut()
     }
 
     fn permuted(&self, axes: [usize; 4]) -> Self {
@@ -126,7 +126,7 @@ impl View {
         DLTensor {
             data: self.data,
             device: DLDevice { device_type: device_type::CPU, device_id: 0 },
-            ndim: self.shape.rank as i32,
+            ndim: i32::from(self.shape.rank),
             dtype: DLDataType { code, bits, lanes: 1 },
             shape: self.shape.values.as_ptr().cast_mut(),
             strides: self.strides.values.as_ptr().cast_mut(),
@@ -156,9 +156,10 @@ impl View {
         }
         if second {
             let elements = if interleaved { stride } else { extent * stride };
-            let bytes = elements as usize * self.dtype.size_in_bytes();
+            // Extents and strides were made from `usize`.
+            let elements = usize::try_from(elements).unwrap_or_default();
             // Wrapping: for an empty view the offset is never used as an address.
-            half.data = half.data.wrapping_byte_add(bytes);
+            half.data = half.data.wrapping_byte_add(elements.wrapping_mul(self.dtype.size_in_bytes()));
         }
         half
     }

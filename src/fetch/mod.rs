@@ -1,1 +1,49 @@
-//! Placeholder.
+//! Archives and manifests, from where they are to the cache of this machine.
+//!
+//! Owns: the downloader, the archive rules, the cache of archives, its locks. Refuses: trust. A file that arrives is
+//! compared with the digest that its manifest states; whether the manifest is to be believed is decided elsewhere, and
+//! nothing from here is loaded before [`crate::verify`] has read it again.
+//!
+//! Leaves behind: a folder in the cache either holds a whole archive, every file of which had its digest when it was
+//! unpacked, or is not there. A download that fails, is killed or lies leaves nothing but a lock file.
+//!
+//! # The cache
+//! Archives have no commit, so that they stand apart from the Hub's snapshots, under a root of ours:
+//!
+//! ```text
+//! <root>/archives/<sha256 of the archive>/build/<variant>/...    the unpacked archive
+//! <root>/manifests/<owner>--<name>/v<version>.toml               the manifest it came by, URLs made absolute
+//! <root>/locks/<sha256>.lock                                     held while one process fetches that archive
+//! <root>/tmp/<sha256>-<random>/                                  work in progress; swept by the next holder of the lock
+//! ```
+//!
+//! The root is `kernelhub` in the first of these folders whose variable is set and not empty: `$KERNELS_CACHE`,
+//! `$HF_HUB_CACHE`, `$HF_HOME`, `$XDG_CACHE_HOME/huggingface`, `~/.cache/huggingface`. In the first two it stands among
+//! the `kernels--...` folders of the Python tools, whose cache listing skips it with a warning.
+//!
+//! # The design choice
+//! An archive is keyed by its own digest, not by repo and version: two publishers can never fill each other's place,
+//! and a rebuilt archive is a new entry. The price is that old builds stay until they are pruned, and that a version
+//! resolves offline only through its recorded manifest.
+//!
+//! A warm hit makes no runtime, opens no socket, takes no lock and writes nothing.
+
+mod archive;
+mod cache;
+mod download;
+mod env;
+mod error;
+mod fetcher;
+mod limits;
+mod location;
+mod progress;
+
+pub use archive::ArchiveError;
+pub use cache::{Cache, Snapshot};
+pub use error::FetchError;
+pub use fetcher::{FetchOptions, Fetched, Fetcher, Reuse};
+pub use limits::{
+    MAX_ARCHIVE_BYTES, MAX_ENTRIES, MAX_FILE_BYTES, MAX_RATIO, MAX_TOTAL_BYTES, MAX_WINDOW_BYTES, RATIO_SLACK_BYTES,
+};
+pub use location::Location;
+pub use progress::{NoProgress, Progress};

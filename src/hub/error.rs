@@ -33,8 +33,16 @@ pub enum HubError {
         known: Vec<u32>,
     },
     /// No build fits this machine.
-    #[error(transparent)]
-    Resolve(#[from] ResolveError),
+    #[error("no build of {repo}@v{version} fits")]
+    Resolve {
+        /// The kernel.
+        repo: RepoId,
+        /// The version that was asked for.
+        version: u32,
+        /// The decision for every build.
+        #[source]
+        source: ResolveError,
+    },
     /// The build could not be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
@@ -85,7 +93,7 @@ impl Hint for HubError {
             Self::NoVersion { repo, known } => {
                 Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1)))
             }
-            Self::Resolve(source) => source.hint(),
+            Self::Resolve { source, .. } => source.hint(),
             Self::Fetch(source) => source.hint(),
             Self::Verify(source) => source.hint(),
             Self::Load(source) => source.hint(),

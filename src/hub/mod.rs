@@ -26,9 +26,9 @@ use crate::fetch::{Cache, Fetched, Fetcher, Location, Progress, Reuse};
 use crate::load::KernelLibrary;
 use crate::manifest::{Artifact, KernelManifest};
 use crate::names::RepoId;
-use crate::resolve::{Candidate, Request, Resolution, resolve};
+use crate::resolve::{Candidate, Request, Resolution, choose};
 use crate::system::SystemInfo;
-use crate::variant::{DeviceKey, Variant};
+use crate::variant::{AnyVariant, DeviceKey, Variant};
 use crate::verify::{VerifiedSnapshot, VerifyError, verify};
 
 /// Brings kernels into the process by name.
@@ -160,11 +160,15 @@ impl Hub {
         if device != DeviceKey::Cpu {
             system.probe_adapters();
         }
+        let listed = manifest.artifacts.iter().enumerate();
         let candidates: Vec<_> =
-            manifest.artifacts.iter().map(|artifact| Candidate::known(artifact.variant.clone())).collect();
-        let resolution = resolve(&candidates, &system, &Request::for_device(device));
-        let kernel = format!("{}@v{}", manifest.kernel.repo, manifest.kernel.version);
-        let (resolution, chosen) = resolution.require(&kernel)?;
+            listed.map(|(index, artifact)| Candidate::new(AnyVariant::Known(artifact.variant), index)).collect();
+        let (chosen, resolution) =
+            choose(&candidates, &system, &Request::device(device)).map_err(|source| HubError::Resolve {
+                repo: manifest.kernel.repo.clone(),
+                version: manifest.kernel.version,
+                source,
+            })?;
         Ok((resolution, &manifest.artifacts[chosen]))
     }
 
@@ -198,7 +202,7 @@ impl Hub {
 
     #[cfg(not(feature = "wgpu"))]
     fn shader_device(&self, snapshot: &VerifiedSnapshot) -> Result<Code, HubError> {
-        Err(HubError::FeatureOff { variant: snapshot.variant().clone(), feature: "wgpu" })
+        Err(HubError::FeatureOff { variant: *snapshot.variant(), feature: "wgpu" })
     }
 }
 

@@ -80,7 +80,7 @@ impl KernelLibrary {
         let load_path = bytes.load_path();
         // SAFETY: initialisers run. The bytes behind `load_path` are sealed and were verified, and the caller decided
         // by the policy to run them.
-        let library = unsafe { Library::open(Some(&load_path), RTLD_NOW | RTLD_LOCAL) }
+        let library = unsafe { Library::open(Some(load_path), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|error| LoadError::Dlopen { path: bytes.path().to_owned(), reason: reason(&error, bytes) })?;
         Ok(Self {
             library,
@@ -221,6 +221,7 @@ impl NativeFunction {
     /// truthfully and lives until the call returns; outputs overlap nothing that another thread uses.
     pub(crate) unsafe fn call(&self, args: &[TVMFFIAny]) -> Result<(), CallFailure> {
         let mut result = TVMFFIAny::none();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "contracts have a few arguments")]
         let count = args.len() as i32;
         // SAFETY: the entry has this type by its symbol's name; the caller vouches for the arguments, and `result` is
         // None as the convention asks.

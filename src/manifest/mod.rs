@@ -6,8 +6,18 @@
 //! In our own formats (`layers.toml`, manifests) an unknown key is an error: a typing mistake must not silently drop an
 //! option. In `metadata.json`, which newer builders extend, unknown keys are ignored.
 
+mod builtin;
 mod error;
+mod kernel;
 mod layers;
+mod metadata;
+mod strict_json;
 
+pub use builtin::hub_manifests;
 pub use error::ManifestError;
+pub use kernel::{
+    Artifact, ArtifactUrl, KernelInfo, KernelManifest, MANIFEST_SCHEMA, MAX_MANIFEST_BYTES, Source, UrlError,
+};
 pub use layers::{FunctionBinding, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
+pub use metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
+pub(crate) use strict_json::parse as parse_json_strict;

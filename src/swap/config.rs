@@ -43,6 +43,9 @@ enum Registered {
 /// Which kernel takes which layer, by device and mode.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KernelConfig {
+    /// Whether the entries are a default table, of which a model may lack any layer. Entries that an application wrote
+    /// must all be met.
+    is_default_table: bool,
     /// Layer → (device, or `None` for every device) → mode → choice.
     layers: BTreeMap<String, BTreeMap<Option<DeviceKey>, BTreeMap<Registered, Choice>>>,
 }
@@ -62,7 +65,8 @@ impl KernelConfig {
     /// [`SwapError::Config`] when the embedded table is broken; it is read when asked for, so that a bad entry harms
     /// nobody who doesn't use it.
     pub fn standard() -> Result<Self, SwapError> {
-        Self::from_toml(STANDARD, "the standard mapping")
+        let config = Self::from_toml(STANDARD, "the standard mapping")?;
+        Ok(Self { is_default_table: true, ..config })
     }
 
     /// Reads the TOML form. `origin` names the text in errors.
@@ -82,6 +86,7 @@ impl KernelConfig {
     /// [`SwapError::ConfigJson`] for syntax and doubled keys, else as [`Self::from_toml`].
     pub fn from_json(text: &str, origin: &str) -> Result<Self, SwapError> {
         let raw: BTreeMap<String, Raw> = parse_json_strict(text.as_bytes())
+            .and_then(serde_json::from_value)
             .map_err(|source| SwapError::ConfigJson { origin: origin.to_owned(), source })?;
         Self::from_raw(raw, origin)
     }
@@ -122,6 +127,11 @@ impl KernelConfig {
     /// The layers that the configuration names, in alphabetical order.
     pub fn layers(&self) -> impl Iterator<Item = &str> {
         self.layers.keys().map(String::as_str)
+    }
+
+    /// Whether a model may lack layers that the configuration names.
+    pub(super) fn allows_absent_layers(&self) -> bool {
+        self.is_default_table
     }
 
     /// Whether the configuration names no layer at all.

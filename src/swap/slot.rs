@@ -138,6 +138,7 @@ impl Slots {
     }
 
     /// Returns every layer to its reference code and forgets the kernels.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn disable_kernels(&self) -> Report {
         let mut state = self.shared.state();
         state.picks = None;
@@ -145,6 +146,7 @@ impl Slots {
     }
 
     /// Plans again for `mode`. Nothing is loaded: the kernels of both modes were acquired by [`Self::use_kernels`].
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn set_mode(&self, mode: Mode) -> Report {
         let mut state = self.shared.state();
         state.mode = mode;
@@ -167,7 +169,8 @@ fn acquire(
 ) -> Result<Picks, SwapError> {
     let layers: BTreeMap<&str, Contract> = specs.iter().map(|spec| (spec.layer.as_str(), spec.contract)).collect();
     let names: BTreeSet<&str> = layers.keys().copied().collect();
-    if let Some(unknown) = config.layers().find(|layer| !names.contains(layer)) {
+    let unknown = config.layers().find(|layer| !names.contains(layer));
+    if let Some(unknown) = unknown.filter(|_| !config.allows_absent_layers()) {
         return Err(SwapError::UnknownLayer {
             layer: unknown.to_owned(),
             available: names.into_iter().map(str::to_owned).collect(),

@@ -1,1 +1,22 @@
-//! Placeholder.
+//! From files on disk to bytes that may be loaded.
+//!
+//! Owns: the check of every file of a build against its `metadata.json`, and of that against its anchor. Refuses: the
+//! network, and to repair: what is wrong is reported, all of it at once. (Who is trusted is decided before a fetch.)
+//!
+//! Leaves behind a [`VerifiedSnapshot`], which only [`verify`] makes: whoever holds one holds bytes that had their
+//! digest when they were read, not names of files that had it once.
+//!
+//! # The design choice
+//! What is hashed is what is loaded. A file could change between its check and its loading, so that a library is copied
+//! while it is hashed: on Linux into an anonymous file that is sealed against every change, elsewhere into a private
+//! folder. Texts stay in memory. The price is one copy of each library per process, in memory that the system can share
+//! with no other process; and that a library cannot find siblings by its own path.
+
+mod error;
+mod library;
+mod snapshot;
+mod walk;
+
+pub use error::VerifyError;
+pub use library::VerifiedLibrary;
+pub use snapshot::{MAX_FILES, MAX_TEXT_BYTES, VerifiedSnapshot, verify};

@@ -129,6 +129,13 @@ pub union TVMFFIPayload {
     pub v_c_str: *const c_char,
 }
 
+impl core::fmt::Debug for TVMFFIPayload {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // Which member is set is known from the tag beside it alone.
+        f.write_str("TVMFFIPayload")
+    }
+}
+
 /// One argument or result: a tag and eight bytes. 16 bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]

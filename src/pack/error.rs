@@ -1,0 +1,64 @@
+//! Why a folder was not packed.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::hint::Hint;
+use crate::manifest::ManifestError;
+use crate::names::NameError;
+
+/// A pack that was not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// A file operation failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// The operation, as a verb.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A file's name cannot be unpacked everywhere.
+    #[error("{} cannot be packed", path.display())]
+    Name {
+        /// The file.
+        path: PathBuf,
+        /// The rule that its name breaks.
+        #[source]
+        source: NameError,
+    },
+    /// Something that is neither a regular file nor a folder, or a name that is not UTF-8.
+    #[error("{} cannot be packed: {reason}", path.display())]
+    NotAFile {
+        /// The entry.
+        path: PathBuf,
+        /// What it is.
+        reason: &'static str,
+    },
+    /// The folder holds no file.
+    #[error("{} holds no file to pack", path.display())]
+    Empty {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A manifest, a metadata or a `layers.toml` that would be refused.
+    #[error("the pack would be refused")]
+    Format {
+        /// What is wrong with it.
+        #[source]
+        source: ManifestError,
+    },
+}
+
+impl Hint for PackError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Format { source } => source.hint(),
+            _ => None,
+        }
+    }
+}
