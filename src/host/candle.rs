@@ -30,4 +30,4 @@ pub use kv_cache::KvCache;
 pub use mask::CausalMasks;
 pub use rms_norm::RmsNorm;
 pub use rotary::{RotaryEmbedding, RotaryStyle};
-pub use spec::dtype_of;
+pub use spec::{device_key_of, dtype_of};

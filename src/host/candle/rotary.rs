@@ -50,7 +50,8 @@ impl RotaryEmbedding {
             return Err(LayerError::Shape { layer: LAYER, tensor: "sin", expected, actual }.into());
         }
         let slot = claim_pair(slots, path, LAYER, [("cos", &cos), ("sin", &sin)], 2 * half)?;
-        Ok(Self { cos: cos.contiguous()?, sin: sin.contiguous()?, style, slot })
+        let dense = |table: Tensor| if table.is_contiguous() { Ok(table) } else { table.contiguous() };
+        Ok(Self { cos: dense(cos)?, sin: dense(sin)?, style, slot })
     }
 
     /// Which elements are rotated together.

@@ -1,10 +1,11 @@
 //! What the layers tell the planner about themselves.
 
-use candle_core::{DType as CandleDType, Tensor};
+use candle_core::{DType as CandleDType, Device, Tensor};
 
 use super::LayerError;
 use crate::dtype::DType;
 use crate::swap::{Slot, SlotSpec, Slots};
+use crate::variant::DeviceKey;
 
 /// The crate's name for a candle element type, or `None` for a type that no kernel takes.
 #[must_use]
@@ -22,15 +23,24 @@ pub fn dtype_of(dtype: CandleDType) -> Option<DType> {
     })
 }
 
+/// The key that kernel mappings know a candle device by.
+#[must_use]
+pub fn device_key_of(device: &Device) -> DeviceKey {
+    match device {
+        Device::Cpu => DeviceKey::Cpu,
+        Device::Cuda(_) => DeviceKey::Cuda,
+        Device::Metal(_) => DeviceKey::Mps,
+    }
+}
+
 /// The crate's name for the element type of `tensor`, which must be floating-point.
 pub(super) fn float_dtype(layer: &'static str, tensor: &'static str, dtype: CandleDType) -> Result<DType, LayerError> {
-    match dtype_of(dtype) {
-        Some(known @ (DType::F64 | DType::F32 | DType::Bf16 | DType::F16)) => Ok(known),
-        _ => {
+    dtype_of(dtype).filter(|known| matches!(known, DType::F64 | DType::F32 | DType::Bf16 | DType::F16)).ok_or_else(
+        || {
             let expected = "one of f64, f32, bf16, f16".to_owned();
-            Err(LayerError::DType { layer, tensor, expected, actual: format!("{dtype:?}") })
-        }
-    }
+            LayerError::DType { layer, tensor, expected, actual: format!("{dtype:?}") }
+        },
+    )
 }
 
 /// Claims the slot of a layer with two weights (or tables), which must be of one floating-point type.
