@@ -1,0 +1,246 @@
+//! The decoder: Llama, Qwen2 and Qwen3 by its configuration.
+
+use candle_core::{DType, Device, Module, Tensor};
+use candle_nn::{Embedding, Linear};
+use kernelhub::host::candle::{
+    Attention, CausalMasks, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle, device_key_of,
+};
+use kernelhub::swap::{Plan, Slots};
+
+use super::config::Config;
+use super::error::{ModelError, Result};
+use super::rope;
+use super::weights::Weights;
+
+/// A language model whose layers can be swapped for kernels through [`slots`](Self::slots).
+pub struct Llama {
+    embedding: Embedding,
+    layers: Vec<DecoderLayer>,
+    norm: RmsNorm,
+    head: Linear,
+    config: Config,
+    dtype: DType,
+    device: Device,
+    slots: Slots,
+}
+
+/// What the model remembers of the positions it has seen: one cache for each layer.
+pub struct Cache {
+    layers: Vec<KvCache>,
+}
+
+impl Cache {
+    /// Positions seen.
+    pub fn len(&self) -> usize {
+        self.layers.first().map_or(0, KvCache::len)
+    }
+
+    /// Whether nothing was seen yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Positions that fit.
+    pub fn capacity(&self) -> usize {
+        self.layers.first().map_or(0, KvCache::capacity)
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        self.layers.iter_mut().for_each(KvCache::reset);
+    }
+}
+
+impl Llama {
+    /// Builds the model from its tensors.
+    pub fn load(weights: &Weights) -> Result<Self> {
+        let config = weights.config().clone();
+        let (dtype, device) = (weights.dtype(), weights.device().clone());
+        let slots = Slots::new(device_key_of(&device));
+        let tables = rope::tables(&config, config.max_positions, dtype, &device)?;
+        let embedding = weights.tensor("model.embed_tokens.weight", &[config.vocabulary, config.hidden])?;
+        let parts = Parts { weights, config: &config, slots: &slots, tables: &tables, masks: &CausalMasks::default() };
+        let layers = (0..config.layers).map(|index| DecoderLayer::load(&parts, index)).collect::<Result<Vec<_>>>()?;
+        let norm = parts.norm("model.norm", config.hidden)?;
+        let tied = config.tied.unwrap_or_else(|| !weights.contains("lm_head.weight"));
+        let head = if tied {
+            embedding.clone()
+        } else {
+            weights.tensor("lm_head.weight", &[config.vocabulary, config.hidden])?
+        };
+        let (embedding, head) = (Embedding::new(embedding, config.hidden), Linear::new(head, None));
+        Ok(Self { embedding, layers, norm, head, config, dtype, device, slots })
+    }
+
+    /// A model with random weights, the same for the same seed.
+    pub fn random(config: Config, seed: u64, dtype: DType, device: &Device) -> Result<Self> {
+        Self::load(&Weights::random(config, seed, dtype, device))
+    }
+
+    /// The layers that kernels can take over.
+    pub fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// An empty cache for `capacity` positions, at most the model's context.
+    pub fn cache(&self, capacity: usize) -> Cache {
+        let capacity = capacity.min(self.config.max_positions);
+        Cache { layers: self.layers.iter().map(|_| KvCache::new(capacity)).collect() }
+    }
+
+    /// The logits `[batch, vocabulary]` after the last of `tokens` `[batch, seq]`, which go on from what `cache` holds.
+    pub fn forward(&self, tokens: &Tensor, cache: &mut Cache) -> Result<Tensor> {
+        let plan = self.slots.pin();
+        let hidden = self.hidden(&plan, tokens, Some(cache))?;
+        let last = hidden.narrow(1, hidden.dim(1)? - 1, 1)?.squeeze(1)?;
+        // The norm works row by row, so that only the row that is asked for needs it.
+        Ok(self.head.forward(&self.norm.forward_in(&plan, &last)?)?)
+    }
+
+    /// The logits `[batch, seq, vocabulary]` after each of `tokens` `[batch, seq]`. Without a cache, gradients flow.
+    pub fn forward_all(&self, tokens: &Tensor, cache: Option<&mut Cache>) -> Result<Tensor> {
+        let plan = self.slots.pin();
+        let hidden = self.hidden(&plan, tokens, cache)?;
+        Ok(self.head.forward(&self.norm.forward_in(&plan, &hidden)?)?)
+    }
+
+    /// The last layer's output, `[batch, seq, hidden]`.
+    fn hidden(&self, plan: &Plan, tokens: &Tensor, cache: Option<&mut Cache>) -> Result<Tensor> {
+        let (_, seq) = tokens.dims2()?;
+        if tokens.elem_count() == 0 {
+            return Err(ModelError::Request("there are no tokens to run the model on".to_owned()));
+        }
+        let offset = cache.as_ref().map_or(0, |cache| cache.len());
+        let room = cache.as_ref().map_or(self.config.max_positions, |cache| cache.capacity());
+        if seq > room.saturating_sub(offset) {
+            let text = format!("{seq} tokens after {offset} do not fit a context of {room} tokens");
+            return Err(ModelError::Request(text));
+        }
+        let mut hidden = self.embedding.forward(tokens)?;
+        let mut caches = cache.map(|cache| cache.layers.iter_mut());
+        for layer in &self.layers {
+            let cache = caches.as_mut().and_then(Iterator::next);
+            hidden = layer.forward(plan, &hidden, cache, offset)?;
+        }
+        Ok(hidden)
+    }
+}
+
+/// What the parts of a model are built from.
+struct Parts<'a> {
+    weights: &'a Weights,
+    config: &'a Config,
+    slots: &'a Slots,
+    tables: &'a (Tensor, Tensor),
+    masks: &'a CausalMasks,
+}
+
+impl Parts<'_> {
+    fn norm(&self, path: &str, width: usize) -> Result<RmsNorm> {
+        let weight = self.weights.tensor(&format!("{path}.weight"), &[width])?;
+        Ok(RmsNorm::new(weight, self.config.rms_norm_eps, self.slots, path)?)
+    }
+
+    fn linear(&self, path: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Result<Linear> {
+        let weight = self.weights.tensor(&format!("{path}.weight"), &[outputs, inputs])?;
+        let bias = bias.then(|| self.weights.tensor(&format!("{path}.bias"), &[outputs])).transpose()?;
+        Ok(Linear::new(weight, bias))
+    }
+}
+
+struct DecoderLayer {
+    input_norm: RmsNorm,
+    attention: SelfAttention,
+    mlp_norm: RmsNorm,
+    mlp: GatedMlp,
+}
+
+impl DecoderLayer {
+    fn load(parts: &Parts<'_>, index: usize) -> Result<Self> {
+        let path = format!("model.layers.{index}");
+        let (hidden, intermediate) = (parts.config.hidden, parts.config.intermediate);
+        let mlp = format!("{path}.mlp");
+        let (gate, up) = (format!("{mlp}.gate_proj.weight"), format!("{mlp}.up_proj.weight"));
+        let gate_up = parts.weights.fused(&[(&gate, &[intermediate, hidden]), (&up, &[intermediate, hidden])])?;
+        let down = parts.weights.tensor(&format!("{mlp}.down_proj.weight"), &[hidden, intermediate])?;
+        Ok(Self {
+            input_norm: parts.norm(&format!("{path}.input_layernorm"), hidden)?,
+            attention: SelfAttention::load(parts, &format!("{path}.self_attn"))?,
+            mlp_norm: parts.norm(&format!("{path}.post_attention_layernorm"), hidden)?,
+            mlp: GatedMlp::new(gate_up, down, parts.slots, mlp)?,
+        })
+    }
+
+    fn forward(&self, plan: &Plan, x: &Tensor, cache: Option<&mut KvCache>, offset: usize) -> Result<Tensor> {
+        let attended = self.attention.forward(plan, &self.input_norm.forward_in(plan, x)?, cache, offset)?;
+        let x = (x + attended)?;
+        let transformed = self.mlp.forward_in(plan, &self.mlp_norm.forward_in(plan, &x)?)?;
+        Ok((x + transformed)?)
+    }
+}
+
+struct SelfAttention {
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    output: Linear,
+    /// Norms over each head of Q and of K.
+    qk_norms: Option<(RmsNorm, RmsNorm)>,
+    rotary: RotaryEmbedding,
+    attention: Attention,
+    head_dim: usize,
+}
+
+impl SelfAttention {
+    fn load(parts: &Parts<'_>, path: &str) -> Result<Self> {
+        let config = parts.config;
+        let (hidden, head_dim) = (config.hidden, config.head_dim);
+        let (q_width, kv_width) = (config.heads * head_dim, config.kv_heads * head_dim);
+        let project = |name, width| parts.linear(&format!("{path}.{name}"), [width, hidden], config.qkv_bias);
+        let norm = |name| parts.norm(&format!("{path}.{name}"), head_dim);
+        let qk_norms = if config.qk_norm { Some((norm("q_norm")?, norm("k_norm")?)) } else { None };
+        let (cos, sin) = parts.tables.clone();
+        let rotary_path = format!("{path}.rotary_emb");
+        let scale = 1.0 / (head_dim as f64).sqrt();
+        let (heads, kv_heads, dtype) = (config.heads, config.kv_heads, parts.weights.dtype());
+        let attention = Attention::new(heads, kv_heads, head_dim, scale, dtype, parts.slots, format!("{path}.attn"))?;
+        Ok(Self {
+            q: project("q_proj", q_width)?,
+            k: project("k_proj", kv_width)?,
+            v: project("v_proj", kv_width)?,
+            output: parts.linear(&format!("{path}.o_proj"), [hidden, q_width], config.output_bias)?,
+            qk_norms,
+            rotary: RotaryEmbedding::new(cos, sin, RotaryStyle::HalfSplit, parts.slots, rotary_path)?,
+            attention: attention.with_masks(parts.masks.clone()),
+            head_dim,
+        })
+    }
+
+    fn forward(&self, plan: &Plan, x: &Tensor, cache: Option<&mut KvCache>, offset: usize) -> Result<Tensor> {
+        let (batch, seq, _) = x.dims3()?;
+        let heads = |projected: Tensor| projected.reshape((batch, seq, (), self.head_dim));
+        let (mut q, mut k) = (heads(self.q.forward(x)?)?, heads(self.k.forward(x)?)?);
+        let v = heads(self.v.forward(x)?)?.transpose(1, 2)?;
+        if let Some((q_norm, k_norm)) = &self.qk_norms {
+            (q, k) = (q_norm.forward_in(plan, &q)?, k_norm.forward_in(plan, &k)?);
+        }
+        let (q, k) = self.rotary.forward_in(plan, &q.transpose(1, 2)?, &k.transpose(1, 2)?, offset)?;
+        let (k, v) = match cache {
+            Some(cache) => cache.append(&k, &v)?,
+            None => (k, v),
+        };
+        Ok(self.output.forward(&self.attention.forward_in(plan, &q, &k, &v, true)?)?)
+    }
+}

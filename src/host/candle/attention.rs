@@ -1,0 +1,175 @@
+//! Scaled dot-product attention with grouped heads.
+
+use candle_core::{D, DType as CandleDType, Result, Tensor};
+use candle_nn::ops;
+
+use super::spec::float_dtype;
+use super::{CausalMasks, LayerError};
+use crate::swap::{Mode, Plan, Slot, SlotSpec, Slots};
+
+const LAYER: &str = "FlashAttention";
+
+/// `softmax(q · kᵀ * scale) · v`, each key-value head serving `heads / kv_heads` query heads.
+///
+/// # Shapes
+/// Queries are `[batch, heads, q_len, head_dim]`; keys and values `[batch, kv_heads, kv_len, head_dim]`, all of any
+/// strides, such as transposed views of a projection or a [`KvCache`](super::KvCache)'s views. The output is
+/// `[batch, q_len, heads * head_dim]`, contiguous: ready for the output projection.
+///
+/// A causal mask is aligned to the bottom right: the last query sees every key. A query that sees no key at all, which
+/// there is when `q_len > kv_len`, gives zeros.
+#[derive(Debug, Clone)]
+pub struct Attention {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    scale: f64,
+    masks: CausalMasks,
+    slot: Slot,
+}
+
+impl Attention {
+    /// Attention over activations of `dtype`, in the slot `path` of the model. `scale` multiplies the scores, as a rule
+    /// `1 / sqrt(head_dim)`.
+    ///
+    /// # Errors
+    /// A [`LayerError`] when the heads cannot be grouped evenly or `dtype` is not floating-point.
+    pub fn new(
+        heads: usize,
+        kv_heads: usize,
+        head_dim: usize,
+        scale: f64,
+        dtype: CandleDType,
+        slots: &Slots,
+        path: impl Into<String>,
+    ) -> Result<Self> {
+        if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(LayerError::Heads { layer: LAYER, heads, kv_heads }.into());
+        }
+        let (dtype, trainable) = (float_dtype(LAYER, "dtype", dtype)?, false);
+        let slot =
+            slots.slot(SlotSpec { path: path.into(), layer: LAYER.to_owned(), dtype, last_dim: head_dim, trainable });
+        Ok(Self { heads, kv_heads, head_dim, scale, masks: CausalMasks::default(), slot })
+    }
+
+    /// The same attention with masks from a store that other layers share.
+    #[must_use]
+    pub fn with_masks(mut self, masks: CausalMasks) -> Self {
+        self.masks = masks;
+        self
+    }
+
+    /// What multiplies the scores.
+    #[must_use]
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// Attends, under the plan that is current now.
+    ///
+    /// # Errors
+    /// When a shape is not the layer's, or the element types differ.
+    pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
+        self.forward_in(&self.slot.pin(), q, k, v, causal)
+    }
+
+    /// Attends, under the plan that the model pinned.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_in(&self, plan: &Plan, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
+        self.check(q, k, v)?;
+        self.forward_reference(plan.mode(), q, k, v, causal)
+    }
+
+    /// Attends by candle's own code: with its fused softmax in inference, with a differentiable one in training.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_reference(&self, mode: Mode, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
+        let (batch, q_len, kv_len) = self.check(q, k, v)?;
+        let blind = if kv_len == 0 || q.elem_count() == 0 {
+            q_len
+        } else if causal {
+            q_len.saturating_sub(kv_len)
+        } else {
+            0
+        };
+        let zeros = |rows| Tensor::zeros((batch, rows, self.heads * self.head_dim), q.dtype(), q.device());
+        match blind {
+            0 => self.scores_in_memory(mode, q, k, v, causal),
+            blind if blind == q_len => zeros(q_len),
+            blind => {
+                let seeing = q.narrow(2, blind, q_len - blind)?;
+                let seen = self.scores_in_memory(mode, &seeing, k, v, causal)?;
+                Tensor::cat(&[&zeros(blind)?, &seen], 1)
+            }
+        }
+    }
+
+    /// Every query sees a key here. The query heads of a group are rows of one product, so that keys and values are
+    /// read as they lie and not repeated.
+    fn scores_in_memory(&self, mode: Mode, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
+        let (batch, _, q_len, _) = q.dims4()?;
+        let kv_len = k.dim(2)?;
+        let group = self.heads / self.kv_heads;
+        let rows = (batch, self.kv_heads, group * q_len, self.head_dim);
+
+        // Scaling the queries instead of the scores is less work and keeps f16 scores in range.
+        let q = (q.contiguous()? * self.scale)?.reshape(rows)?;
+        let mut scores = q.matmul(&foldable(k)?.t()?)?;
+        if causal && q_len > 1 {
+            let mask = self.masks.get(q_len, kv_len, scores.dtype(), scores.device())?;
+            let by_head = scores.reshape((batch, self.heads, q_len, kv_len))?;
+            scores = by_head.broadcast_add(&mask)?.reshape((batch, self.kv_heads, group * q_len, kv_len))?;
+        }
+        let weights = match mode {
+            Mode::Inference => ops::softmax_last_dim(&scores)?,
+            Mode::Training => ops::softmax(&scores, D::Minus1)?,
+        };
+        weights.matmul(&foldable(v)?)?.reshape((batch, self.heads, q_len, self.head_dim))?.transpose(1, 2)?.reshape((
+            batch,
+            q_len,
+            self.heads * self.head_dim,
+        ))
+    }
+
+    /// Refuses what the layer cannot take; returns batch, `q_len` and `kv_len`.
+    fn check(&self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<(usize, usize, usize)> {
+        let shape = |tensor, expected, x: &Tensor| LayerError::Shape {
+            layer: LAYER,
+            tensor,
+            expected,
+            actual: x.dims().to_vec(),
+        };
+        let (heads, kv_heads, head_dim) = (self.heads, self.kv_heads, self.head_dim);
+        let (batch, q_len) = match *q.dims() {
+            [batch, _, q_len, _] if *q.dims() == [batch, heads, q_len, head_dim] => (batch, q_len),
+            _ => return Err(shape("q", format!("[batch, {heads}, q_len, {head_dim}]"), q).into()),
+        };
+        let kv_len = match *k.dims() {
+            [_, _, kv_len, _] if *k.dims() == [batch, kv_heads, kv_len, head_dim] => kv_len,
+            _ => return Err(shape("k", format!("[{batch}, {kv_heads}, kv_len, {head_dim}]"), k).into()),
+        };
+        if v.dims() != k.dims() {
+            return Err(shape("v", format!("{:?} like k", k.dims()), v).into());
+        }
+        for (tensor, x) in [("k", k), ("v", v)] {
+            if x.dtype() != q.dtype() {
+                let (expected, actual) = (format!("{:?} like q", q.dtype()), format!("{:?}", x.dtype()));
+                return Err(LayerError::DType { layer: LAYER, tensor, expected, actual }.into());
+            }
+        }
+        Ok((batch, q_len, kv_len))
+    }
+}
+
+/// `x`, copied only where candle's matrix product could not read it: it wants the rows dense, and batch and heads to
+/// fold into one axis.
+fn foldable(x: &Tensor) -> Result<Tensor> {
+    let (&[batch, heads, ..], &[over_batch, over_heads, _, within]) = (x.dims(), x.stride()) else {
+        return x.contiguous();
+    };
+    let folds = batch == 1 || heads == 1 || over_batch == heads * over_heads;
+    if within == 1 && folds { Ok(x.clone()) } else { x.contiguous() }
+}

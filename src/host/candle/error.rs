@@ -1,0 +1,92 @@
+//! What a layer refuses.
+
+use crate::hint::Hint;
+
+/// A layer that cannot be built, or an input that it cannot take.
+///
+/// Reaches the caller inside a [`candle_core::Error`], which is what candle's own layers return.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayerError {
+    /// A tensor has the wrong shape.
+    #[error("{layer}: {tensor} must be {expected}, got {actual:?}")]
+    Shape {
+        /// The layer's name, such as `RMSNorm`.
+        layer: &'static str,
+        /// Which tensor.
+        tensor: &'static str,
+        /// The shape it needs, axes named.
+        expected: String,
+        /// The shape it has.
+        actual: Vec<usize>,
+    },
+    /// A tensor has the wrong element type.
+    #[error("{layer}: {tensor} must be {expected}, got {actual}")]
+    DType {
+        /// The layer's name.
+        layer: &'static str,
+        /// Which tensor.
+        tensor: &'static str,
+        /// The element types it may have.
+        expected: String,
+        /// The element type it has, by candle's name.
+        actual: String,
+    },
+    /// Positions beyond the end of the rotary tables.
+    #[error("{layer}: positions {start}..{end} do not fit tables of {maximum} positions")]
+    Positions {
+        /// The layer's name.
+        layer: &'static str,
+        /// First position of the input.
+        start: usize,
+        /// One past its last position.
+        end: usize,
+        /// Positions that the tables hold.
+        maximum: usize,
+    },
+    /// Heads that cannot be grouped evenly.
+    #[error("{layer}: {heads} query heads cannot be divided among {kv_heads} key-value heads")]
+    Heads {
+        /// The layer's name.
+        layer: &'static str,
+        /// Query heads.
+        heads: usize,
+        /// Key-value heads.
+        kv_heads: usize,
+    },
+    /// More positions than the cache was made for.
+    #[error("key-value cache: {requested} positions requested, {maximum} is its capacity")]
+    CacheFull {
+        /// Positions after the append.
+        requested: usize,
+        /// The capacity, in positions.
+        maximum: usize,
+    },
+    /// Keys or values that carry a gradient were appended to a cache.
+    #[error("key-value cache: {tensor} tracks gradients, and the cache writes in place and would lose them")]
+    CacheGradient {
+        /// `keys` or `values`.
+        tensor: &'static str,
+    },
+}
+
+impl Hint for LayerError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::CacheFull { .. } => Some("make the cache with a larger capacity, or reset it".to_owned()),
+            Self::CacheGradient { .. } => {
+                Some("run training forwards without a cache, or detach the tensors for inference".to_owned())
+            }
+            Self::Positions { .. } => {
+                Some("build the rotary tables for the model's full context, or shorten the input".to_owned())
+            }
+            Self::Shape { .. } | Self::DType { .. } | Self::Heads { .. } => None,
+        }
+    }
+}
+
+impl From<LayerError> for candle_core::Error {
+    fn from(error: LayerError) -> Self {
+        Self::wrap(error)
+    }
+}
