@@ -64,7 +64,8 @@ impl LayerMeta {
             return Ok(());
         }
         let leading = view.strides().len().saturating_sub(1);
-        let aligned = |stride: &i64| (stride.unsigned_abs() * size).is_multiple_of(u64::from(self.limits.alignment_bytes));
+        let aligned =
+            |stride: &i64| (stride.unsigned_abs() * size).is_multiple_of(u64::from(self.limits.alignment_bytes));
         if view.address().is_multiple_of(alignment) && view.strides()[..leading].iter().all(aligned) {
             return Ok(());
         }

@@ -42,8 +42,7 @@ pub enum Contract {
 
 impl Contract {
     /// Every contract of this version.
-    pub const ALL: [Self; 4] =
-        [Self::RmsNorm, Self::Rotary, Self::GatedActivation(Activation::Silu), Self::Attention];
+    pub const ALL: [Self; 4] = [Self::RmsNorm, Self::Rotary, Self::GatedActivation(Activation::Silu), Self::Attention];
 
     /// The name in `layers.toml`.
     #[must_use]

@@ -158,10 +158,12 @@ impl Hint for BindError {
             Self::LayerMissing { layer, available, .. } => {
                 nearest(layer, available.iter().map(String::as_str)).map(|near| format!("did you mean {near}?"))
             }
-            Self::UnknownContract { contract, known, .. } => Some(nearest(contract, known.iter().copied()).map_or_else(
-                || "a newer version of kernelhub may know it".to_owned(),
-                |near| format!("did you mean {near:?}?"),
-            )),
+            Self::UnknownContract { contract, known, .. } => {
+                Some(nearest(contract, known.iter().copied()).map_or_else(
+                    || "a newer version of kernelhub may know it".to_owned(),
+                    |near| format!("did you mean {near:?}?"),
+                ))
+            }
             Self::Layout { .. } => Some("make the tensor contiguous first".to_owned()),
             Self::Dtype { .. } => Some("convert the tensor, or leave this layer to its reference code".to_owned()),
             Self::Memory { .. } => Some("map the layer to a kernel for the device that its tensors are on".to_owned()),

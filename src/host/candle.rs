@@ -17,17 +17,19 @@
 mod attention;
 mod error;
 mod gated_mlp;
+mod kernels;
 mod kv_cache;
 mod mask;
 mod rms_norm;
 mod rotary;
 mod spec;
 
+pub use crate::bind::RotaryStyle;
 pub use attention::Attention;
 pub use error::LayerError;
 pub use gated_mlp::GatedMlp;
 pub use kv_cache::KvCache;
 pub use mask::CausalMasks;
 pub use rms_norm::RmsNorm;
-pub use rotary::{RotaryEmbedding, RotaryStyle};
+pub use rotary::RotaryEmbedding;
 pub use spec::{device_key_of, dtype_of};

@@ -91,7 +91,9 @@ fn dlopen_hint(reason: &str) -> Option<String> {
         return Some("the build needs a newer C or C++ runtime than this system has; choose another build".to_owned());
     }
     if reason.contains("failed to map segment") || reason.contains("Operation not permitted") {
-        return Some("this system forbids executable mappings of in-memory files (noexec or a security policy)".to_owned());
+        return Some(
+            "this system forbids executable mappings of in-memory files (noexec or a security policy)".to_owned(),
+        );
     }
     None
 }

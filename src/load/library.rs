@@ -102,8 +102,7 @@ impl KernelLibrary {
         if actual != PACK_ABI_VERSION {
             return Err(LoadError::AbiVersion { path: self.path.clone(), expected: PACK_ABI_VERSION, actual });
         }
-        let missing =
-            |symbol| LoadError::IncompletePack { path: self.path.clone(), symbol, version: PACK_ABI_VERSION };
+        let missing = |symbol| LoadError::IncompletePack { path: self.path.clone(), symbol, version: PACK_ABI_VERSION };
         // SAFETY: version 1 of the pack ABI, answered above, fixes this symbol's type.
         let last_error = unsafe { self.symbol::<LastErrorFn>(symbols::LAST_ERROR) };
         let last_error = last_error.ok_or_else(|| missing(symbols::LAST_ERROR))?;
@@ -221,11 +220,16 @@ impl NativeFunction {
     /// truthfully and lives until the call returns; outputs overlap nothing that another thread uses.
     pub(crate) unsafe fn call(&self, args: &[TVMFFIAny]) -> Result<(), CallFailure> {
         let mut result = TVMFFIAny::none();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "contracts have a few arguments")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_possible_wrap,
+            reason = "contracts have a few arguments"
+        )]
         let count = args.len() as i32;
         // SAFETY: the entry has this type by its symbol's name; the caller vouches for the arguments, and `result` is
         // None as the convention asks.
-        let status: c_int = unsafe { (self.entry)(std::ptr::null_mut::<c_void>(), args.as_ptr(), count, &raw mut result) };
+        let status: c_int =
+            unsafe { (self.entry)(std::ptr::null_mut::<c_void>(), args.as_ptr(), count, &raw mut result) };
         if status == 0 && result.type_index == type_index::NONE {
             return Ok(());
         }

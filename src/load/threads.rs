@@ -29,12 +29,7 @@ impl BodyContext {
 ///
 /// # Safety
 /// `body` may be called with `body_ctx` on any thread, once for each index below `n`, until this returns.
-pub(super) unsafe extern "C" fn parallel_for(
-    _ctx: *mut c_void,
-    n: usize,
-    body: ParallelBodyFn,
-    body_ctx: *mut c_void,
-) {
+pub(super) unsafe extern "C" fn parallel_for(_ctx: *mut c_void, n: usize, body: ParallelBodyFn, body_ctx: *mut c_void) {
     let context = BodyContext(body_ctx);
     // One index per task: a pack has already cut its work into pieces worth a thread.
     (0..n).into_par_iter().with_max_len(1).for_each(|index| {

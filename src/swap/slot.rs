@@ -179,28 +179,27 @@ fn acquire(
     let mut picks = Picks::default();
     for (layer, expected) in layers {
         for mode in [Mode::Inference, Mode::Training] {
-            let pick = match config.choice(layer, device, mode) {
-                None => Pick::NotMapped,
-                Some(Choice::Disabled) => Pick::Disabled,
-                Some(Choice::Kernel(reference)) => {
-                    let wanted = reference.layer.as_deref().unwrap_or(layer);
-                    let kernel = provider.provide(reference, wanted, device).map_err(|source| SwapError::Kernel {
-                        layer: layer.to_owned(),
-                        kernel: reference.to_string(),
-                        source,
-                    })?;
-                    let meta = kernel.meta();
-                    if meta.contract != expected {
-                        return Err(SwapError::ContractMismatch {
-                            layer: layer.to_owned(),
-                            kernel: meta.identity.to_string(),
-                            expected,
-                            actual: meta.contract,
-                        });
+            let pick =
+                match config.choice(layer, device, mode) {
+                    None => Pick::NotMapped,
+                    Some(Choice::Disabled) => Pick::Disabled,
+                    Some(Choice::Kernel(reference)) => {
+                        let wanted = reference.layer.as_deref().unwrap_or(layer);
+                        let kernel = provider.provide(reference, wanted, device).map_err(|source| {
+                            SwapError::Kernel { layer: layer.to_owned(), kernel: reference.to_string(), source }
+                        })?;
+                        let meta = kernel.meta();
+                        if meta.contract != expected {
+                            return Err(SwapError::ContractMismatch {
+                                layer: layer.to_owned(),
+                                kernel: meta.identity.to_string(),
+                                expected,
+                                actual: meta.contract,
+                            });
+                        }
+                        Pick::Kernel(kernel)
                     }
-                    Pick::Kernel(kernel)
-                }
-            };
+                };
             picks.by_layer.insert((layer.to_owned(), mode), pick);
         }
     }

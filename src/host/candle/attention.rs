@@ -3,8 +3,9 @@
 use candle_core::{D, DType as CandleDType, Result, Tensor};
 use candle_nn::ops;
 
-use super::spec::float_dtype;
-use super::{CausalMasks, LayerError};
+use super::spec::{float_dtype, mode_for};
+use super::{CausalMasks, LayerError, kernels};
+use crate::bind::Contract;
 use crate::swap::{Mode, Plan, Slot, SlotSpec, Slots};
 
 const LAYER: &str = "FlashAttention";
@@ -47,8 +48,14 @@ impl Attention {
             return Err(LayerError::Heads { layer: LAYER, heads, kv_heads }.into());
         }
         let (dtype, trainable) = (float_dtype(LAYER, "dtype", dtype)?, false);
-        let slot =
-            slots.slot(SlotSpec { path: path.into(), layer: LAYER.to_owned(), dtype, last_dim: head_dim, trainable });
+        let slot = slots.slot(SlotSpec {
+            path: path.into(),
+            layer: LAYER.to_owned(),
+            contract: Contract::Attention,
+            dtype,
+            last_dim: head_dim,
+            trainable,
+        });
         Ok(Self { heads, kv_heads, head_dim, scale, masks: CausalMasks::default(), slot })
     }
 
@@ -78,8 +85,13 @@ impl Attention {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
-        self.check(q, k, v)?;
-        self.forward_reference(plan.mode(), q, k, v, causal)
+        match plan.attention(&self.slot) {
+            Some(kernel) if ![q, k, v].iter().any(|x| x.track_op()) => {
+                self.check(q, k, v)?;
+                kernels::attention(kernel, [q, k, v], self.scale, causal)
+            }
+            _ => self.forward_reference(plan.mode(), q, k, v, causal),
+        }
     }
 
     /// Attends by candle's own code: with its fused softmax in inference, with a differentiable one in training.
@@ -88,6 +100,7 @@ impl Attention {
     /// As [`forward`](Self::forward).
     pub fn forward_reference(&self, mode: Mode, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
         let (batch, q_len, kv_len) = self.check(q, k, v)?;
+        let mode = mode_for(mode, &[q, k, v]);
         let blind = if kv_len == 0 || q.elem_count() == 0 {
             q_len
         } else if causal {

@@ -3,11 +3,13 @@
 use candle_core::{Module, Result, Tensor};
 use candle_nn::Linear;
 
-use super::LayerError;
 use super::spec::claim_pair;
+use super::{LayerError, kernels};
+use crate::bind::{Activation, Contract};
 use crate::swap::{Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "SiluAndMul";
+const CONTRACT: Contract = Contract::GatedActivation(Activation::Silu);
 
 /// `down(silu(gate(x)) * up(x))`, with the gate and up projections in one weight.
 ///
@@ -22,7 +24,7 @@ const LAYER: &str = "SiluAndMul";
 /// Weights and input of one floating-point type.
 #[derive(Debug, Clone)]
 pub struct GatedMlp {
-    gate_up: Tensor,
+    gate_up: Linear,
     // Views of `gate_up`, made once: a variable that an optimizer steps changes in place, and they with it.
     gate: Linear,
     up: Linear,
@@ -50,16 +52,22 @@ impl GatedMlp {
             let expected = format!("[{}, {hidden}] to go with down [{hidden}, {intermediate}]", 2 * intermediate);
             return Err(shape("gate_up", expected, &gate_up).into());
         }
-        let slot = claim_pair(slots, path, LAYER, [("gate_up", &gate_up), ("down", &down)], intermediate)?;
+        let slot = claim_pair(slots, path, (LAYER, CONTRACT), [("gate_up", &gate_up), ("down", &down)], intermediate)?;
         let gate_up = if gate_up.is_contiguous() { gate_up } else { gate_up.contiguous()? };
         let half = |start| Ok::<_, candle_core::Error>(Linear::new(gate_up.narrow(0, start, intermediate)?, None));
-        Ok(Self { gate: half(0)?, up: half(intermediate)?, gate_up, down: Linear::new(down, None), slot })
+        Ok(Self {
+            gate: half(0)?,
+            up: half(intermediate)?,
+            gate_up: Linear::new(gate_up, None),
+            down: Linear::new(down, None),
+            slot,
+        })
     }
 
     /// The fused weight, `[2 * intermediate, hidden]`.
     #[must_use]
     pub fn gate_up(&self) -> &Tensor {
-        &self.gate_up
+        self.gate_up.weight()
     }
 
     /// The weight of the projection back, `[hidden, intermediate]`.
@@ -81,8 +89,13 @@ impl GatedMlp {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
-        self.check(x)?;
-        self.forward_reference(plan.mode(), x)
+        match plan.gated_activation(&self.slot) {
+            Some(kernel) if !x.track_op() => {
+                self.check(x)?;
+                self.down.forward(&kernels::gated_activation(kernel, &self.gate_up.forward(x)?)?)
+            }
+            _ => self.forward_reference(plan.mode(), x),
+        }
     }
 
     /// Runs the block on `x` by candle's own code. Both modes run the same operations, which are all differentiable.
@@ -96,13 +109,13 @@ impl GatedMlp {
     }
 
     fn check(&self, x: &Tensor) -> Result<()> {
-        let hidden = self.gate_up.dim(1)?;
+        let hidden = self.gate_up().dim(1)?;
         if x.rank() < 2 || x.dims().last() != Some(&hidden) {
             let (expected, actual) = (format!("[..., {hidden}]"), x.dims().to_vec());
             return Err(LayerError::Shape { layer: LAYER, tensor: "input", expected, actual }.into());
         }
-        if x.dtype() != self.gate_up.dtype() {
-            let expected = format!("{:?} like the weights", self.gate_up.dtype());
+        if x.dtype() != self.gate_up().dtype() {
+            let expected = format!("{:?} like the weights", self.gate_up().dtype());
             let actual = format!("{:?}", x.dtype());
             return Err(LayerError::DType { layer: LAYER, tensor: "input", expected, actual }.into());
         }

@@ -2,8 +2,9 @@
 
 use candle_core::{D, DType, Result, Tensor};
 
-use super::LayerError;
-use super::spec::float_dtype;
+use super::spec::{float_dtype, mode_for};
+use super::{LayerError, kernels};
+use crate::bind::Contract;
 use crate::swap::{Mode, Plan, Slot, SlotSpec, Slots};
 
 const LAYER: &str = "RMSNorm";
@@ -37,8 +38,14 @@ impl RmsNorm {
         };
         let dtype = float_dtype(LAYER, "weight", weight.dtype())?;
         let trainable = weight.track_op();
-        let slot =
-            slots.slot(SlotSpec { path: path.into(), layer: LAYER.to_owned(), dtype, last_dim: hidden, trainable });
+        let slot = slots.slot(SlotSpec {
+            path: path.into(),
+            layer: LAYER.to_owned(),
+            contract: Contract::RmsNorm,
+            dtype,
+            last_dim: hidden,
+            trainable,
+        });
         Ok(Self { weight, eps, slot })
     }
 
@@ -67,17 +74,23 @@ impl RmsNorm {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
-        self.check(x)?;
-        self.forward_reference(plan.mode(), x)
+        match plan.rms_norm(&self.slot) {
+            Some(kernel) if !x.track_op() => {
+                self.check(x)?;
+                kernels::rms_norm(kernel, x, &self.weight, self.eps)
+            }
+            _ => self.forward_reference(plan.mode(), x),
+        }
     }
 
-    /// Normalises `x` by candle's own code: its fused operation in inference, differentiable operations in training.
+    /// Normalises `x` by candle's own code: its fused operation in inference, differentiable operations in training or
+    /// where `x` or the weight tracks a gradient.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_reference(&self, mode: Mode, x: &Tensor) -> Result<Tensor> {
         self.check(x)?;
-        match mode {
+        match mode_for(mode, &[x, &self.weight]) {
             // The fused operation covers neither strided nor f64 input.
             Mode::Inference if x.dtype() != DType::F64 => {
                 candle_nn::ops::rms_norm(&x.contiguous()?, &self.weight.contiguous()?, self.eps)

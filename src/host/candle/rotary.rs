@@ -3,20 +3,12 @@
 use candle_core::{Result, Tensor};
 use candle_nn::rotary_emb;
 
-use super::LayerError;
-use super::spec::claim_pair;
+use super::spec::{claim_pair, mode_for};
+use super::{LayerError, kernels};
+use crate::bind::{Contract, RotaryStyle};
 use crate::swap::{Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "RotaryEmbedding";
-
-/// Which elements of a head are rotated together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RotaryStyle {
-    /// Element `i` with element `i + head_dim / 2`, as Hugging Face checkpoints of Llama and Qwen have it.
-    HalfSplit,
-    /// Element `2i` with element `2i + 1`, as the original Llama checkpoints and GGUF files of Llama have it.
-    Interleaved,
-}
 
 /// Rotates queries and keys by their positions.
 ///
@@ -49,7 +41,7 @@ impl RotaryEmbedding {
             let (expected, actual) = (format!("{:?} like cos", cos.dims()), sin.dims().to_vec());
             return Err(LayerError::Shape { layer: LAYER, tensor: "sin", expected, actual }.into());
         }
-        let slot = claim_pair(slots, path, LAYER, [("cos", &cos), ("sin", &sin)], 2 * half)?;
+        let slot = claim_pair(slots, path, (LAYER, Contract::Rotary), [("cos", &cos), ("sin", &sin)], 2 * half)?;
         let dense = |table: Tensor| if table.is_contiguous() { Ok(table) } else { table.contiguous() };
         Ok(Self { cos: dense(cos)?, sin: dense(sin)?, style, slot })
     }
@@ -88,17 +80,26 @@ impl RotaryEmbedding {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, q: &Tensor, k: &Tensor, offset: usize) -> Result<(Tensor, Tensor)> {
-        self.check(q, k)?;
-        self.forward_reference(plan.mode(), q, k, offset)
+        match plan.rotary(&self.slot) {
+            Some(kernel) if !q.track_op() && !k.track_op() => {
+                let seq = self.check(q, k)?;
+                let (cos, sin) = self.rows(offset, seq)?;
+                let rotate = |x| kernels::rotary(kernel, x, &cos, &sin, self.style);
+                Ok((rotate(q)?, rotate(k)?))
+            }
+            _ => self.forward_reference(plan.mode(), q, k, offset),
+        }
     }
 
-    /// Rotates `q` and `k` by candle's own code: its fused operations in inference, differentiable ones in training.
+    /// Rotates `q` and `k` by candle's own code: its fused operations in inference, differentiable ones in training or
+    /// where `q` or `k` tracks a gradient.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_reference(&self, mode: Mode, q: &Tensor, k: &Tensor, offset: usize) -> Result<(Tensor, Tensor)> {
         let seq = self.check(q, k)?;
         let (cos, sin) = self.rows(offset, seq)?;
+        let mode = mode_for(mode, &[q, k, &self.cos, &self.sin]);
         let rotate = |x: &Tensor| match (mode, self.style) {
             (Mode::Inference, RotaryStyle::HalfSplit) => rotary_emb::rope(&x.contiguous()?, &cos, &sin),
             (Mode::Inference, RotaryStyle::Interleaved) => rotary_emb::rope_i(&x.contiguous()?, &cos, &sin),

@@ -3,8 +3,9 @@
 use candle_core::{DType as CandleDType, Device, Tensor};
 
 use super::LayerError;
+use crate::bind::Contract;
 use crate::dtype::DType;
-use crate::swap::{Slot, SlotSpec, Slots};
+use crate::swap::{Mode, Slot, SlotSpec, Slots};
 use crate::variant::DeviceKey;
 
 /// The crate's name for a candle element type, or `None` for a type that no kernel takes.
@@ -43,13 +44,19 @@ pub(super) fn float_dtype(layer: &'static str, tensor: &'static str, dtype: Cand
     )
 }
 
+/// `mode`, or training where a gradient is needed all the same: an input or a weight of this call tracks one, and a
+/// gradient is never cut because the model was left in inference mode.
+pub(super) fn mode_for(mode: Mode, tensors: &[&Tensor]) -> Mode {
+    if tensors.iter().any(|tensor| tensor.track_op()) { Mode::Training } else { mode }
+}
+
 /// Claims the slot of a layer with two weights (or tables), which must be of one floating-point type.
 ///
 /// The layer counts as trainable when either is a variable or was computed from one.
 pub(super) fn claim_pair(
     slots: &Slots,
     path: impl Into<String>,
-    layer: &'static str,
+    (layer, contract): (&'static str, Contract),
     [(first_name, first), (second_name, second)]: [(&'static str, &Tensor); 2],
     last_dim: usize,
 ) -> Result<Slot, LayerError> {
@@ -59,5 +66,5 @@ pub(super) fn claim_pair(
         return Err(LayerError::DType { layer, tensor: second_name, expected, actual });
     }
     let trainable = first.track_op() || second.track_op();
-    Ok(slots.slot(SlotSpec { path: path.into(), layer: layer.to_owned(), dtype, last_dim, trainable }))
+    Ok(slots.slot(SlotSpec { path: path.into(), layer: layer.to_owned(), contract, dtype, last_dim, trainable }))
 }
