@@ -1,1 +1,152 @@
-//! Placeholder.
+//! Which build fits this machine, and why the others do not.
+//!
+//! Owns: [`resolve`], a pure function from candidates, a [`SystemInfo`] and a [`Request`] to a [`Resolution`]: the
+//! chosen candidate and a decision for every candidate, with a typed reason. Refuses: I/O; what it needs to know about
+//! the machine is in the `SystemInfo`, what it needs to know about a build is in the [`Candidate`].
+//!
+//! Invariant: the order of the candidates plays no part. Those that fit are ordered by [`Rank`], which ends in the
+//! variant's text and the caller's own number for the artifact, so there are no ties.
+//!
+//! The rules:
+//! - System, processor and C library are those of the machine.
+//! - CUDA builds need the machine's major version and at most its minor; other backends need exactly its version.
+//! - A `tvm-ffi` build needs the interface version that this crate speaks, and libtvm_ffi only when it imports from it.
+//! - Builds for Torch's own interfaces need libtorch and a loader for them; noarch Torch builds are Python.
+//! - Where architectures are known (`metadata.json`), the device's has to be among them.
+//! - A shader pack needs an adapter of wgpu that its target serves.
+//! - Preferred: the device that was asked for before the next one it can stand for (`xpu` before `wgpu`); native code
+//!   before shaders; shaders for the device before universal ones; then the highest version.
+//!
+//! One reason is given for each rejected candidate: the first rule that it breaks, in the order above. The cost: a
+//! build that breaks two rules shows the second only after the first is met. In exchange a trace reads in one glance.
+
+mod archs;
+mod check;
+mod error;
+mod rank;
+mod reason;
+mod report;
+
+use crate::system::SystemInfo;
+use crate::variant::{AnyVariant, DeviceKey, Version};
+
+pub use error::{Alternative, ResolveError};
+pub use rank::{Place, Rank};
+pub use reason::{Note, Reason};
+pub use report::{Decision, DeviceRef, Resolution, Verdict};
+
+/// The version of the tvm-ffi interface that this crate speaks. Builds carry it as `tvm-ffi01`.
+pub const TVM_FFI_VERSION: Version = Version::new(0, 1);
+
+/// One build that could be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// Its name.
+    pub variant: AnyVariant,
+    /// The caller's own number for it, such as its place among the manifest's artifacts. Decides between candidates
+    /// that are equal in everything else: the lower is taken.
+    pub artifact: usize,
+    /// Size of its download, in bytes, when known. Plays no part in the choice.
+    pub size_bytes: Option<u64>,
+    /// `backend.archs` of its `metadata.json`; `None` before that was read.
+    pub archs: Option<Vec<String>>,
+    /// Whether its library imports a `TVMFFI*` symbol; `None` before that was read.
+    pub imports_tvm_ffi: Option<bool>,
+    /// Lowest glibc version that its library asks for; `None` before that was read.
+    pub minimum_glibc: Option<Version>,
+}
+
+impl Candidate {
+    /// A build of which only the name is known.
+    #[must_use]
+    pub fn new(variant: AnyVariant, artifact: usize) -> Self {
+        Self { variant, artifact, size_bytes: None, archs: None, imports_tvm_ffi: None, minimum_glibc: None }
+    }
+
+    /// Builds of which only the names are known, numbered from 0.
+    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Self> {
+        names.into_iter().enumerate().map(|(artifact, name)| Self::new(AnyVariant::read(name), artifact)).collect()
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Request {
+    /// The devices to serve; `None` for the best of the machine: its accelerators in the order of the device table,
+    /// then its adapters, then the processor, then software adapters.
+    pub device: Option<DeviceKey>,
+    /// The number of the device; `None` for any of its key. Without a key it plays no part.
+    pub index: Option<u32>,
+    /// Whether this process can load builds for Torch's own interfaces.
+    pub torch_loader: bool,
+}
+
+impl Request {
+    /// Any device of a key.
+    #[must_use]
+    pub const fn device(key: DeviceKey) -> Self {
+        Self { device: Some(key), index: None, torch_loader: false }
+    }
+
+    /// The best device of the machine.
+    #[must_use]
+    pub const fn any() -> Self {
+        Self { device: None, index: None, torch_loader: false }
+    }
+}
+
+/// Decides for every candidate whether it fits, and which is taken.
+#[must_use]
+pub fn resolve(candidates: &[Candidate], system: &SystemInfo, request: &Request) -> Resolution {
+    let mut fits = Vec::new();
+    let mut decisions = Vec::with_capacity(candidates.len());
+    for (index, candidate) in candidates.iter().enumerate() {
+        match check::check(candidate, system, request) {
+            Ok(fit) => fits.push((index, fit)),
+            Err(reason) => decisions.push(Decision::new(index, candidate, Verdict::Rejected { reason })),
+        }
+    }
+    fits.sort_by(|(a, fit_a), (b, fit_b)| {
+        let (a, b) = (&candidates[*a], &candidates[*b]);
+        fit_a.rank.cmp(&fit_b.rank).then_with(|| a.variant.cmp(&b.variant)).then_with(|| a.artifact.cmp(&b.artifact))
+    });
+    // Rejected candidates in a stable order as well: reports of the same listing have to be equal.
+    decisions.sort_by(|a, b| {
+        let (a, b) = (&candidates[a.candidate], &candidates[b.candidate]);
+        a.variant.cmp(&b.variant).then_with(|| a.artifact.cmp(&b.artifact))
+    });
+    let chosen = fits.first().map(|(index, _)| *index);
+    let accepted = fits.into_iter().map(|(index, fit)| {
+        let check::Fit { rank, device, notes } = fit;
+        let verdict = match chosen {
+            Some(winner) if winner != index => {
+                Verdict::Outranked { rank, device, notes, by: candidates[winner].variant.to_string() }
+            }
+            _ => Verdict::Chosen { rank, device, notes },
+        };
+        Decision::new(index, &candidates[index], verdict)
+    });
+    Resolution { request: *request, chosen, decisions: accepted.chain(decisions).collect() }
+}
+
+/// [`resolve`], for a caller that cannot go on without a build.
+///
+/// # Errors
+/// [`ResolveError::NoCandidates`] when there is nothing to choose from; [`ResolveError::NothingFits`], with the whole
+/// trace and what would fit on other devices of this machine, when every candidate is rejected.
+pub fn choose(
+    candidates: &[Candidate],
+    system: &SystemInfo,
+    request: &Request,
+) -> Result<(usize, Resolution), ResolveError> {
+    if candidates.is_empty() {
+        return Err(ResolveError::NoCandidates);
+    }
+    let resolution = resolve(candidates, system, request);
+    match resolution.chosen {
+        Some(chosen) => Ok((chosen, resolution)),
+        None => Err(error::nothing_fits(candidates, system, resolution)),
+    }
+}

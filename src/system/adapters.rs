@@ -1,0 +1,64 @@
+//! The adapters that wgpu reaches.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::device::{DeviceInfo, Route};
+use crate::dtype::DType;
+use crate::variant::DeviceKey;
+
+/// PCI vendor ids whose adapters have a device key of their own.
+const VENDORS: [(u32, DeviceKey); 1] = [(0x8086, DeviceKey::Xpu)];
+
+/// Every adapter, or a sentence on what went wrong.
+pub(super) fn enumerate() -> Result<Vec<DeviceInfo>, String> {
+    // Drivers are other people's code behind wgpu's; a panic there must not take down a program that can do without.
+    // Nothing of ours is shared with the closure, so nothing can be left half-changed.
+    let adapters = catch_unwind(AssertUnwindSafe(|| {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+        let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+        adapters.into_iter().map(|adapter| (adapter.get_info(), adapter.features())).collect::<Vec<_>>()
+    }));
+    match adapters {
+        Ok(adapters) => Ok(number(adapters.iter().map(|(info, features)| describe(info, *features)).collect())),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            tracing::warn!(panic = text, "wgpu panicked while it listed adapters");
+            Err(format!("wgpu could not list its adapters: it panicked with {text:?}"))
+        }
+    }
+}
+
+fn describe(info: &wgpu::AdapterInfo, features: wgpu::Features) -> DeviceInfo {
+    let software = info.device_type == wgpu::DeviceType::Cpu;
+    let vendor = VENDORS.iter().find(|(vendor, _)| *vendor == info.vendor).map(|(_, key)| *key);
+    // A software adapter is no device of its vendor, whatever id it carries.
+    let key = vendor.filter(|_| !software).unwrap_or(DeviceKey::Wgpu);
+    let mut device = DeviceInfo::new(key, 0, info.name.clone(), Route::Adapter);
+    device.api = Some(info.backend.to_string());
+    device.driver = Some(format!("{} {}", info.driver, info.driver_info).trim().to_owned()).filter(|d| !d.is_empty());
+    device.software = software;
+    let optional = [(wgpu::Features::SHADER_F64, DType::F64), (wgpu::Features::SHADER_F16, DType::F16)];
+    let mut dtypes = vec![DType::F32, DType::I32, DType::U32];
+    dtypes.extend(optional.into_iter().filter(|(feature, _)| features.contains(*feature)).map(|(_, dtype)| dtype));
+    dtypes.sort_unstable();
+    device.dtypes = Some(dtypes);
+    device
+}
+
+/// Numbers the adapters of each key from 0: hardware before software, else in the order of wgpu.
+fn number(mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
+    devices.sort_by_key(|device| (device.key, device.software));
+    let mut next = (DeviceKey::Cpu, 0);
+    for device in &mut devices {
+        if next.0 != device.key {
+            next = (device.key, 0);
+        }
+        device.index = next.1;
+        next.1 += 1;
+    }
+    devices
+}

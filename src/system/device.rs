@@ -1,0 +1,130 @@
+//! Devices other than the processor.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::DType;
+use crate::variant::{DeviceKey, Version};
+
+/// How a device is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Route {
+    /// By its vendor's own driver: compiled builds run on it.
+    Native,
+    /// As an adapter of wgpu: shader packs run on it.
+    Adapter,
+}
+
+/// One device. A GPU that has a native driver and is a wgpu adapter too is listed once for each route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its kind.
+    pub key: DeviceKey,
+    /// Its number among the devices of the same key and route, from 0.
+    pub index: u32,
+    /// Its name, as the driver tells it.
+    pub name: String,
+    /// How it is reached.
+    pub route: Route,
+    /// Its own memory, in bytes.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    /// The interface it was found by, such as `Vulkan` or `CUDA`.
+    #[serde(default)]
+    pub api: Option<String>,
+    /// The driver and its version, as it tells them.
+    #[serde(default)]
+    pub driver: Option<String>,
+    /// Highest version of the backend's toolkit that the driver serves: CUDA 13.0, `ROCm` 7.2, oneAPI 2026.0, CANN 8.3.
+    #[serde(default)]
+    pub backend_version: Option<Version>,
+    /// Whether it computes on the processor and only poses as a GPU.
+    #[serde(default)]
+    pub software: bool,
+    /// Compute capability (CUDA).
+    #[serde(default)]
+    pub capability: Option<Capability>,
+    /// Name of the architecture with its features (`ROCm`), such as `gfx90a:sramecc+:xnack-`.
+    #[serde(default)]
+    pub arch: Option<String>,
+    /// The element types that it computes with natively, when known.
+    #[serde(default)]
+    pub dtypes: Option<Vec<DType>>,
+    /// The setting that hides it from this process, such as `CUDA_VISIBLE_DEVICES=0`; `None` when it is visible.
+    #[serde(default)]
+    pub masked_by: Option<String>,
+}
+
+impl DeviceInfo {
+    /// A device with nothing else known.
+    #[must_use]
+    pub fn new(key: DeviceKey, index: u32, name: impl Into<String>, route: Route) -> Self {
+        Self {
+            key,
+            index,
+            name: name.into(),
+            route,
+            memory_bytes: None,
+            api: None,
+            driver: None,
+            backend_version: None,
+            software: false,
+            capability: None,
+            arch: None,
+            dtypes: None,
+            masked_by: None,
+        }
+    }
+}
+
+/// A CUDA compute capability. Printed, parsed and stored with a dot, as `metadata.json` writes it: `8.6`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Capability {
+    /// The generation.
+    pub major: u32,
+    /// The step within it.
+    pub minor: u32,
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A text that is no compute capability.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a compute capability: {text:?}; expected two numbers with a dot, as in 8.6")]
+pub struct CapabilityError {
+    /// The text as given.
+    pub text: String,
+}
+
+impl FromStr for Capability {
+    type Err = CapabilityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let Version { major, minor } = text.parse().map_err(|_| CapabilityError { text: text.to_owned() })?;
+        Ok(Self { major, minor })
+    }
+}
+
+impl TryFrom<String> for Capability {
+    type Error = CapabilityError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Capability> for String {
+    fn from(capability: Capability) -> Self {
+        capability.to_string()
+    }
+}
