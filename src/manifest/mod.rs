@@ -7,7 +7,13 @@
 //! option. In `metadata.json`, which newer builders extend, unknown keys are ignored.
 
 mod error;
+mod grid;
 mod layers;
+mod shader;
 
 pub use error::ManifestError;
+pub use grid::{GridError, GridExpression};
 pub use layers::{FunctionBinding, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
+pub use shader::{
+    Access, ParamDeclaration, ParamType, ShaderSignature, SignatureError, SignatureFault, TensorDeclaration,
+};
