@@ -64,7 +64,10 @@ impl Device {
         let faults = Arc::new(Faults::default());
         device.set_device_lost_callback({
             let faults = Arc::clone(&faults);
-            move |reason, message| faults.mark_lost(format!("{reason:?}: {message}"))
+            move |reason, message| {
+                tracing::warn!(?reason, message, "the device is lost");
+                faults.mark_lost(if message.is_empty() { format!("{reason:?}") } else { message });
+            }
         });
         device.on_uncaptured_error({
             let faults = Arc::clone(&faults);
@@ -194,10 +197,13 @@ impl Device {
         }
     }
 
-    /// Destroys the device, as a driver reset would, so that tests can meet a lost one.
-    #[doc(hidden)]
+    /// Frees the device and all of its memory at once, without waiting for its last clone to go. Every later call on it,
+    /// its tensors and its shaders is [`GpuError::Lost`].
     pub fn destroy(&self) {
-        self.inner.device.destroy();
+        self.inner.faults.mark_lost("it was destroyed on request".to_owned());
+        if let Err(error) = caught("destroying the device", || self.inner.device.destroy()) {
+            tracing::warn!(%error, "the device's memory may stay in use until the process ends");
+        }
     }
 }
 

@@ -9,8 +9,9 @@ use crate::manifest::{Access, ShaderBinding, ShaderSignature};
 
 /// Longest shader text accepted, in bytes.
 ///
-/// A compiler's recursion is as deep as the text is long, so this bounds the stack that it needs.
-pub const MAX_SOURCE_BYTES: usize = 256 << 10;
+/// A compiler's recursion is as deep as the text is long, so this bounds the stack that it needs: 64 KiB of one operator
+/// was measured to fit the compiler's thread in a debug build, where frames are largest.
+pub const MAX_SOURCE_BYTES: usize = 64 << 10;
 
 /// A compute shader that was checked against its declaration and compiled for one device.
 pub struct ShaderKernel {
