@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ManifestError;
+use super::shader::check_shader;
 use crate::dtype::DType;
 use crate::names::RelativePath;
 
@@ -98,12 +99,17 @@ pub struct ShaderBinding {
     pub entry: String,
     /// The workgroup size that the shader declares, in invocations per axis.
     pub workgroup: [u32; 3],
-    /// Storage bindings of group 0 in order, each `<tensor>:read` or `<tensor>:write`.
+    /// Storage bindings of group 0 in order, each `<tensor>:read` or `<tensor>:write`. The shader's variables carry the
+    /// same names, so that two bindings of one type cannot be swapped unseen; so do the parameter block's fields.
     pub bindings: Vec<String>,
     /// Fields of the uniform parameter block at the binding after the last tensor, in order, each `<name>:u32` or
     /// `<name>:f32`.
     pub params: Vec<String>,
-    /// Workgroups per axis, as expressions over the integer parameters: `rows`, `ceil(width / 256)`, `1`.
+    /// Workgroups per axis, as [expressions](super::GridExpression) over the integer parameters: `rows`,
+    /// `ceil(width / 256)`, `1`. What they say is what is launched; nothing folds a long axis. An axis has at most
+    /// 65,535 workgroups on every device, so a shader that needs more spreads them over two axes itself:
+    /// `["ceil(rows / max(ceil(rows / 65535), 1))", "ceil(rows / 65535)", "1"]`, read in the shader as
+    /// `workgroup_id.y * num_workgroups.x + workgroup_id.x`.
     pub grid: [String; 3],
     /// wgpu features that the shader needs, such as `SUBGROUP`. Empty: none.
     #[serde(default)]
@@ -178,6 +184,9 @@ pub(super) fn check_layers(layers: &[LayerSpec], origin: &str) -> Result<(), Man
             if binding.args.is_empty() || !binding.args.iter().all(|arg| is_name(arg)) {
                 return invalid(field(&format!("{name}.args")), "expected one or more parameter names");
             }
+        }
+        if let Some(shader) = &layer.shader {
+            check_shader(shader, &field("shader"), origin)?;
         }
     }
     Ok(())

@@ -12,6 +12,8 @@ mod kernel;
 mod layers;
 mod metadata;
 mod strict_json;
+mod grid;
+mod shader;
 
 pub use builtin::hub_manifests;
 pub use error::ManifestError;
@@ -21,3 +23,7 @@ pub use kernel::{
 pub use layers::{FunctionBinding, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
 pub use metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
 pub(crate) use strict_json::parse as parse_json_strict;
+pub use grid::{GridError, GridExpression};
+pub use shader::{
+    Access, ParamDeclaration, ParamType, ShaderSignature, SignatureError, SignatureFault, TensorDeclaration,
+};

@@ -1,1 +1,4 @@
 //! Integration tests, one module per room.
+
+#[cfg(feature = "wgpu")]
+mod gpu;
