@@ -84,7 +84,13 @@ impl RelativePath {
     /// The form by which two paths collide on a file system that ignores case.
     #[must_use]
     pub fn case_folded(&self) -> String {
-        self.0.to_lowercase()
+        Self::fold(&self.0)
+    }
+
+    /// As [`Self::case_folded`], for a part of a path. Through upper case, so that letters with several lower-case
+    /// forms (`s` and `\u{17f}`) meet.
+    pub(crate) fn fold(text: &str) -> String {
+        text.to_uppercase().to_lowercase()
     }
 }
 

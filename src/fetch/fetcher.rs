@@ -168,7 +168,7 @@ impl Fetcher {
         artifact: &Artifact,
         location: &Location,
         lock: &ArchiveLock,
-        advanced: &dyn Fn(u64),
+        advanced: &(dyn Fn(u64) + Sync),
     ) -> Result<(u32, u64), FetchError> {
         let work = lock.work_folder()?;
         let url = location.to_string();
@@ -213,7 +213,7 @@ impl Fetcher {
         location: &Location,
         what: &str,
         limit: u64,
-        sink: &mut dyn FnMut(&[u8]) -> Result<(), FetchError>,
+        sink: &mut (dyn FnMut(&[u8]) -> Result<(), FetchError> + Send),
     ) -> Result<u32, FetchError> {
         self.check_online(location, what)?;
         match location {

@@ -138,7 +138,8 @@ impl KernelManifest {
         self.artifacts.iter().find(|artifact| artifact.variant == *variant)
     }
 
-    fn check(&self, origin: &str) -> Result<(), ManifestError> {
+    /// Checks values that types cannot. `origin` names this manifest in errors.
+    pub(crate) fn check(&self, origin: &str) -> Result<(), ManifestError> {
         let invalid =
             |field: String, reason: String| Err(ManifestError::Invalid { origin: origin.to_owned(), field, reason });
         match self.kernel.source {

@@ -10,6 +10,8 @@ use super::shader::check_shader;
 use crate::dtype::DType;
 use crate::names::RelativePath;
 
+/// The file's name, in the variant's folder.
+pub const LAYERS_FILE: &str = "layers.toml";
 /// The edition of `layers.toml` that this version reads and writes.
 pub const LAYERS_SCHEMA: u32 = 1;
 const FORMAT: &str = "layers.toml";

@@ -20,7 +20,7 @@ pub use error::ManifestError;
 pub use kernel::{
     Artifact, ArtifactUrl, KernelInfo, KernelManifest, MANIFEST_SCHEMA, MAX_MANIFEST_BYTES, Source, UrlError,
 };
-pub use layers::{FunctionBinding, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
+pub use layers::{FunctionBinding, LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
 pub use metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
 pub(crate) use strict_json::parse as parse_json_strict;
 pub use grid::{GridError, GridExpression};

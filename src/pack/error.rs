@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::digest::Violation;
 use crate::hint::Hint;
 use crate::manifest::ManifestError;
 use crate::names::NameError;
@@ -39,11 +40,33 @@ pub enum PackError {
         /// What it is.
         reason: &'static str,
     },
-    /// The folder holds no file.
-    #[error("{} holds no file to pack", path.display())]
-    Empty {
+    /// The folder holds no `layers.toml`.
+    #[error("{} holds no layers.toml, which says how the kernel is called", folder.display())]
+    LayersAbsent {
         /// The folder.
+        folder: PathBuf,
+    },
+    /// Two files whose names differ in case only.
+    #[error("{} and {} differ in case only", path.display(), earlier.display())]
+    CaseCollision {
+        /// The later file.
         path: PathBuf,
+        /// The earlier one.
+        earlier: PathBuf,
+    },
+    /// The spec contradicts itself.
+    #[error("the spec contradicts itself: {}", crate::digest::list(.violations))]
+    Spec {
+        /// In what.
+        violations: Vec<Violation>,
+    },
+    /// An archive does not stand in the manifest's folder, so that no relative URL names it.
+    #[error("{} is not below {}, where its manifest will stand", archive.display(), folder.display())]
+    NotBeside {
+        /// The archive.
+        archive: PathBuf,
+        /// The manifest's folder.
+        folder: PathBuf,
     },
     /// A manifest, a metadata or a `layers.toml` that would be refused.
     #[error("the pack would be refused")]

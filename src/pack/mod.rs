@@ -3,12 +3,13 @@
 //! Owns: `metadata.json` with the digest of every file, the `.tar.zst`, the manifest that lists it. Refuses: to build
 //! anything, and to pack what a fetch would refuse: links, unsafe names, a build without `layers.toml`.
 //!
-//! Leaves behind: one set of files and one spec always give the same bytes. Entries are sorted, times are zero, modes are 0644 or
-//! 0755, owners are 0. The price is that a pack does not say when it was made; provenance belongs into the metadata.
+//! Leaves behind: one set of files and one spec always give the same bytes. Entries are sorted, times are zero, modes
+//! are 0644 or 0755, owners are 0. The price is that a pack does not say when it was made; provenance belongs into the metadata.
 
 mod archive;
+mod collect;
 mod error;
 mod spec;
 
 pub use error::PackError;
-pub use spec::{PackSpec, Packed, manifest, pack_variant};
+pub use spec::{PackSpec, Packed, manifest, pack_variant, write_manifest};

@@ -1,13 +1,22 @@
 //! What a pack is, and how it is made.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::PackError;
+use super::archive::{self, PackFile};
+use super::collect::{collect, io_error};
 use crate::digest::Sha256Digest;
-use crate::manifest::{BackendInfo, KernelManifest};
-use crate::names::RepoId;
+use crate::manifest::{
+    Artifact, ArtifactUrl, BackendInfo, DigestTable, KernelInfo, KernelManifest, LAYERS_FILE, LayersFile,
+    MANIFEST_SCHEMA, METADATA_FILE, ManifestError, Metadata, SIGNATURE_FILE, Source,
+};
+use crate::names::{RelativePath, RepoId};
 use crate::variant::Variant;
 
 /// What a pack says about itself.
@@ -46,18 +55,143 @@ pub struct Packed {
 
 /// Packs the files of a folder as one build: `<out>/<owner>--<name>-v<version>-<variant>.tar.zst`.
 ///
+/// A `metadata.json` or a signature in the folder is not packed; the metadata is written here.
+///
 /// # Errors
-/// [`PackError`] for a folder that cannot be read, or that holds what a fetch would refuse.
+/// [`PackError::Io`] for a folder that cannot be read or an output that cannot be written; [`PackError::Name`],
+/// [`PackError::NotAFile`], [`PackError::LayersAbsent`] and [`PackError::Format`] for what a fetch or a verification would
+/// refuse.
 pub fn pack_variant(folder: &Path, spec: &PackSpec, out: &Path) -> Result<Packed, PackError> {
-    let _ = (folder, spec, out);
-    unimplemented!()
+    let mut files = collect(folder)?;
+    files.retain(|file| ![METADATA_FILE, SIGNATURE_FILE].contains(&file.path.as_str()));
+    let Some(layers) = files.iter().find(|file| file.path.as_str() == LAYERS_FILE) else {
+        return Err(PackError::LayersAbsent { folder: folder.to_path_buf() });
+    };
+    check_layers_text(&layers.bytes, folder)?;
+    let metadata = metadata(spec, &files)?.to_json().into_bytes();
+    let metadata_sha256 = Sha256Digest::of(&metadata);
+    let path = METADATA_FILE.parse().map_err(|source| PackError::Name { path: folder.join(METADATA_FILE), source })?;
+    files.push(PackFile { path, bytes: metadata, is_executable: false });
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    let bytes = archive::build(&files, &spec.variant).map_err(io_error("pack", folder))?;
+    fs::create_dir_all(out).map_err(io_error("make the folder", out))?;
+    let archive =
+        out.join(format!("{}--{}-v{}-{}.tar.zst", spec.repo.owner(), spec.repo.name(), spec.version, spec.variant));
+    write_atomically(&archive, &bytes)?;
+    Ok(Packed {
+        archive,
+        variant: spec.variant.clone(),
+        size: bytes.len() as u64,
+        sha256: Sha256Digest::of(&bytes),
+        metadata_sha256,
+    })
 }
 
 /// The manifest of one version's packs, with URLs relative to `folder`, where the manifest will stand.
 ///
 /// # Errors
-/// [`PackError::Format`] when the packs make no valid manifest.
+/// [`PackError::NotBeside`] for an archive outside that folder, [`PackError::Format`] when the packs make no valid
+/// manifest: none at all, or two of one variant.
 pub fn manifest(spec: &PackSpec, packs: &[Packed], folder: &Path) -> Result<KernelManifest, PackError> {
-    let _ = (spec, packs, folder);
-    unimplemented!()
+    let artifacts = packs.iter().map(|pack| {
+        let not_beside = || PackError::NotBeside { archive: pack.archive.clone(), folder: folder.to_path_buf() };
+        let relative = pack.archive.strip_prefix(folder).map_err(|_| not_beside())?;
+        let parts: Option<Vec<&str>> = relative.iter().map(|part| part.to_str()).collect();
+        let path: RelativePath = parts
+            .ok_or_else(not_beside)?
+            .join("/")
+            .parse()
+            .map_err(|source| PackError::Name { path: pack.archive.clone(), source })?;
+        Ok(Artifact {
+            variant: pack.variant.clone(),
+            url: ArtifactUrl::Relative(path),
+            size: pack.size,
+            sha256: pack.sha256,
+            metadata_sha256: pack.metadata_sha256,
+        })
+    });
+    let mut artifacts = artifacts.collect::<Result<Vec<_>, PackError>>()?;
+    artifacts.sort_by(|a, b| a.variant.cmp(&b.variant));
+    let manifest = KernelManifest {
+        schema: MANIFEST_SCHEMA,
+        kernel: KernelInfo {
+            repo: spec.repo.clone(),
+            version: spec.version,
+            license: spec.license.clone(),
+            description: spec.description.clone(),
+            source: Source::Archive,
+        },
+        artifacts,
+        layers: Vec::new(),
+    };
+    manifest.check("the packs").map_err(|source| PackError::Format { source })?;
+    Ok(manifest)
+}
+
+/// Writes a manifest as `<folder>/<repo name>.toml` and returns its path.
+///
+/// # Errors
+/// [`PackError::Format`] for a manifest outside its format, [`PackError::Io`] when it cannot be written.
+pub fn write_manifest(manifest: &KernelManifest, folder: &Path) -> Result<PathBuf, PackError> {
+    let text = manifest.to_toml().map_err(|source| PackError::Format { source })?;
+    let path = folder.join(format!("{}.toml", manifest.kernel.repo.name()));
+    fs::create_dir_all(folder).map_err(io_error("make the folder", folder))?;
+    write_atomically(&path, text.as_bytes())?;
+    Ok(path)
+}
+
+/// What the pack says about itself, checked as a fetch would check it.
+fn metadata(spec: &PackSpec, files: &[PackFile]) -> Result<Metadata, PackError> {
+    let digests: BTreeMap<_, _> = files.iter().map(|file| (file.path.clone(), Sha256Digest::of(&file.bytes))).collect();
+    // The id names this very build: the digest of its files' digests.
+    let mut content = String::new();
+    for (path, digest) in &digests {
+        writeln!(content, "{digest}  {path}").ok();
+    }
+    let digest = Sha256Digest::of(content.as_bytes()).to_string();
+    let metadata = Metadata {
+        name: spec.repo.name().to_owned(),
+        id: format!("_{}_{}_{}", spec.repo.name().replace('-', "_"), spec.backend.kind, &digest[..12]),
+        version: spec.version,
+        license: Some(spec.license.clone()),
+        python_depends: Vec::new(),
+        kernel_depends: Vec::new(),
+        backend: spec.backend.clone(),
+        digest: Some(DigestTable { files: digests, faults: Vec::new() }),
+        provenance: spec.provenance.clone(),
+    };
+    let violations = metadata.identity_violations(&spec.repo, spec.version, &spec.variant);
+    if violations.is_empty() { Ok(metadata) } else { Err(PackError::Spec { violations }) }
+}
+
+fn check_layers_text(bytes: &[u8], folder: &Path) -> Result<(), PackError> {
+    let origin = folder.join(LAYERS_FILE).display().to_string();
+    let source = match std::str::from_utf8(bytes) {
+        Ok(text) => match LayersFile::parse(text, &origin) {
+            Ok(_) => return Ok(()),
+            Err(source) => source,
+        },
+        Err(error) => ManifestError::Invalid {
+            origin,
+            field: LAYERS_FILE.to_owned(),
+            reason: format!("not UTF-8 at byte {}", error.valid_up_to()),
+        },
+    };
+    Err(PackError::Format { source })
+}
+
+/// A reader meets the old file or the new one, never a part.
+fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), PackError> {
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let mut file =
+        tempfile::Builder::new().prefix(".pack-").tempfile_in(folder).map_err(io_error("make a file in", folder))?;
+    file.write_all(bytes).map_err(io_error("write", path))?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        // A temporary file is private; a pack is meant to be served.
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644)).map_err(io_error("set the mode of", path))?;
+    }
+    file.persist(path).map_err(|error| io_error("write", path)(error.error))?;
+    Ok(())
 }

@@ -1,9 +1,12 @@
 //! A native library whose bytes can no longer change.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::VerifyError;
+use super::walk::io_error;
 use crate::digest::Sha256Digest;
 
 /// A native library, ready to be opened by path. See the room's documentation.
@@ -16,18 +19,18 @@ pub struct VerifiedLibrary {
 
 /// The bytes to load: what the path in the cache held when it was hashed.
 #[derive(Debug)]
-pub(super) struct Copy {
+struct Copy {
     load_path: PathBuf,
-    /// Keeps `load_path` valid: a sealed anonymous file, or a private folder.
+    /// Keeps `load_path` valid.
     _keeper: Keeper,
 }
 
-#[derive(Debug)]
-#[expect(dead_code, reason = "held for their drop only")]
-enum Keeper {
-    Sealed(File),
-    Folder(tempfile::TempDir),
-}
+/// A sealed anonymous file: `/proc/self/fd/<n>` names it as long as it is open.
+#[cfg(target_os = "linux")]
+type Keeper = File;
+/// A private folder, removed with the value.
+#[cfg(not(target_os = "linux"))]
+type Keeper = tempfile::TempDir;
 
 impl VerifiedLibrary {
     /// Where the library stands in the cache. For reports; never load this path.
@@ -53,5 +56,70 @@ impl VerifiedLibrary {
     /// knows a library by its path, and a kernel is never unloaded.
     pub fn keep_open(&self) {
         std::mem::forget(Arc::clone(&self.copy));
+    }
+}
+
+/// A copy in the making.
+#[derive(Debug)]
+pub(super) struct LibraryCopy {
+    path: PathBuf,
+    file: File,
+    #[cfg(not(target_os = "linux"))]
+    folder: tempfile::TempDir,
+}
+
+#[cfg(target_os = "linux")]
+impl LibraryCopy {
+    /// An empty copy of the library at `path`.
+    pub(super) fn create(path: &Path) -> Result<Self, VerifyError> {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // The name shows in the process's maps. It holds no NUL: it comes from a checked path.
+        let name = path.file_name().unwrap_or_default();
+        let file = memfd_create(name, flags)
+            // A system may demand this flag (`vm.memfd_noexec = 2`); it forbids to execute the file, not to map it.
+            .or_else(|error| match error {
+                rustix::io::Errno::ACCESS => memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL),
+                error => Err(error),
+            })
+            .map_err(|error| io_error("make an anonymous copy of", path)(error.into()))?;
+        Ok(Self { path: path.to_path_buf(), file: file.into() })
+    }
+
+    /// Ends the copy: from here on nobody can change it, this process included.
+    pub(super) fn seal(self, sha256: Sha256Digest) -> Result<VerifiedLibrary, VerifyError> {
+        use std::os::fd::AsRawFd as _;
+
+        use rustix::fs::{SealFlags, fcntl_add_seals};
+        fcntl_add_seals(&self.file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
+            .map_err(|error| io_error("seal the copy of", &self.path)(error.into()))?;
+        let load_path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        Ok(VerifiedLibrary { path: self.path, sha256, copy: Arc::new(Copy { load_path, _keeper: self.file }) })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl LibraryCopy {
+    /// An empty copy of the library at `path`, in a folder that only this user can enter.
+    pub(super) fn create(path: &Path) -> Result<Self, VerifyError> {
+        let folder = tempfile::Builder::new()
+            .prefix("kernelhub-")
+            .tempdir()
+            .map_err(io_error("make a private folder for the copy of", path))?;
+        let copy = folder.path().join(path.file_name().unwrap_or_default());
+        let file = File::create_new(&copy).map_err(io_error("make", &copy))?;
+        Ok(Self { path: path.to_path_buf(), file, folder })
+    }
+
+    /// Ends the copy.
+    pub(super) fn seal(self, sha256: Sha256Digest) -> Result<VerifiedLibrary, VerifyError> {
+        let load_path = self.folder.path().join(self.path.file_name().unwrap_or_default());
+        Ok(VerifiedLibrary { path: self.path, sha256, copy: Arc::new(Copy { load_path, _keeper: self.folder }) })
+    }
+}
+
+impl LibraryCopy {
+    pub(super) fn write(&mut self, piece: &[u8]) -> Result<(), VerifyError> {
+        self.file.write_all(piece).map_err(io_error("copy", &self.path))
     }
 }

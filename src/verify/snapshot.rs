@@ -1,12 +1,18 @@
 //! The verified build.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 
+use sha2::{Digest as _, Sha256};
+
+use super::library::LibraryCopy;
+use super::walk::{Found, io_error, not_a_file, open_regular, walk};
 use super::{VerifiedLibrary, VerifyError};
-use crate::digest::Sha256Digest;
+use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::fetch::Snapshot;
-use crate::manifest::{LayersFile, Metadata};
+use crate::manifest::{LAYERS_FILE, LayersFile, MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::{RelativePath, RepoId};
 use crate::variant::Variant;
 
@@ -118,6 +124,172 @@ impl VerifiedSnapshot {
 /// other things that are no regular file. [`VerifyError::Absent`], [`VerifyError::Io`] and the other variants when the
 /// files cannot be read or the texts in them are outside their format.
 pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
-    let _ = snapshot;
-    unimplemented!()
+    let (repo, version, variant) = (snapshot.repo(), snapshot.version(), snapshot.variant());
+    let root = snapshot.root();
+    let refuse =
+        |violations| Err(VerifyError::Violations { repo: repo.clone(), version, variant: variant.clone(), violations });
+    match root.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return refuse(vec![not_a_file(".", "something that is no folder")]),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let root = root.to_path_buf();
+            return Err(VerifyError::Absent { repo: repo.clone(), version, variant: variant.clone(), root });
+        }
+        Err(error) => return Err(io_error("look at", root)(error)),
+    }
+    // The anchor first: metadata that is not the anchored one says nothing about the other files.
+    let bytes = match read_metadata(snapshot)? {
+        Ok(bytes) => bytes,
+        Err(violation) => return refuse(vec![violation]),
+    };
+    let origin = root.join(METADATA_FILE).display().to_string();
+    let metadata = Metadata::parse(&bytes, &origin).map_err(|source| VerifyError::Metadata {
+        repo: repo.clone(),
+        version,
+        variant: variant.clone(),
+        source,
+    })?;
+    let mut read = ReadFiles::default();
+    let Found { files, mut violations } = walk(root)?;
+    for path in files {
+        if let Some(violation) = read.read(root, path, &metadata)? {
+            violations.push(violation);
+        }
+    }
+    let no_files: BTreeSet<String> = violations.iter().map(|violation| violation.path.clone()).collect();
+    // What is there but is no file was reported as that; it is not missing as well.
+    let content = metadata
+        .violations(&read.digests)
+        .into_iter()
+        .filter(|violation| violation.kind != ViolationKind::FileMissing || !no_files.contains(&violation.path));
+    violations.extend(content);
+    violations.extend(metadata.identity_violations(repo, version, variant));
+    violations.sort();
+    if !violations.is_empty() {
+        return refuse(violations);
+    }
+    let layers_path = RelativePath::from_str(LAYERS_FILE).ok();
+    let Some(layers) = layers_path.and_then(|path| read.texts.get(&path)) else {
+        return Err(VerifyError::LayersAbsent { repo: repo.clone(), version, variant: variant.clone() });
+    };
+    let layers = LayersFile::parse(layers, &root.join(LAYERS_FILE).display().to_string())
+        .map_err(|source| VerifyError::Layers { repo: repo.clone(), version, variant: variant.clone(), source })?;
+    tracing::debug!(%repo, version, %variant, files = read.digests.len(), bytes = read.bytes, "verified");
+    Ok(VerifiedSnapshot {
+        repo: repo.clone(),
+        version,
+        variant: variant.clone(),
+        root: root.to_path_buf(),
+        archive_sha256: snapshot.archive_sha256(),
+        metadata,
+        layers,
+        files: metadata_free_count(&read.digests),
+        texts: read.texts,
+        libraries: read.libraries,
+        bytes: read.bytes,
+    })
+}
+
+/// The anchored bytes of `metadata.json`, or in what they are not those.
+fn read_metadata(snapshot: &Snapshot) -> Result<Result<Vec<u8>, Violation>, VerifyError> {
+    let path = snapshot.root().join(METADATA_FILE);
+    let expected = Some(format!("sha256 {}", snapshot.metadata_sha256()));
+    let violation =
+        |kind, actual| Violation { kind, path: METADATA_FILE.to_owned(), expected: expected.clone(), actual };
+    let file = match open_regular(&path) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(Err(not_a_file(METADATA_FILE, "something else"))),
+        Err(VerifyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(Err(violation(ViolationKind::FileMissing, None)));
+        }
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    // One byte more than the limit, so that a larger file has another digest than its anchored part.
+    file.take(MAX_METADATA_BYTES + 1).read_to_end(&mut bytes).map_err(io_error("read", &path))?;
+    let actual = Sha256Digest::of(&bytes);
+    if actual != snapshot.metadata_sha256() {
+        return Ok(Err(violation(ViolationKind::MetadataMismatch, Some(format!("sha256 {actual}")))));
+    }
+    Ok(Ok(bytes))
+}
+
+/// What was read of a build: a digest of each file, the texts and the libraries.
+#[derive(Default)]
+struct ReadFiles {
+    digests: BTreeMap<RelativePath, Sha256Digest>,
+    texts: BTreeMap<RelativePath, String>,
+    libraries: Vec<VerifiedLibrary>,
+    bytes: u64,
+}
+
+impl ReadFiles {
+    /// Hashes one file, and keeps the very bytes that were hashed where they will be used.
+    fn read(
+        &mut self,
+        root: &Path,
+        relative: RelativePath,
+        metadata: &Metadata,
+    ) -> Result<Option<Violation>, VerifyError> {
+        let path = relative.below(root);
+        let Some(mut file) = open_regular(&path)? else {
+            return Ok(Some(not_a_file(relative.as_str(), "something else")));
+        };
+        let is_listed = metadata.digest.as_ref().is_some_and(|digest| digest.files.contains_key(&relative));
+        let mut library = (is_listed && is_library(&relative)).then(|| LibraryCopy::create(&path)).transpose()?;
+        let mut text = (is_listed && is_text(&relative)).then(Vec::new);
+        let mut hasher = Sha256::new();
+        let mut buffer = vec![0; 256 << 10];
+        let mut bytes = 0;
+        loop {
+            let read = match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(io_error("read", &path)(error)),
+            };
+            let piece = &buffer[..read];
+            bytes += read as u64;
+            hasher.update(piece);
+            if let Some(library) = &mut library {
+                library.write(piece)?;
+            }
+            if let Some(text) = &mut text {
+                if bytes > MAX_TEXT_BYTES {
+                    return Err(VerifyError::TextTooLarge { path, maximum: MAX_TEXT_BYTES });
+                }
+                text.extend_from_slice(piece);
+            }
+        }
+        let digest = Sha256Digest::from_bytes(hasher.finalize().into());
+        if let Some(library) = library {
+            self.libraries.push(library.seal(digest)?);
+        }
+        if let Some(text) = text.and_then(|text| String::from_utf8(text).ok()) {
+            self.texts.insert(relative.clone(), text);
+        }
+        if relative.as_str() != METADATA_FILE {
+            self.bytes += bytes;
+        }
+        self.digests.insert(relative, digest);
+        Ok(None)
+    }
+}
+
+fn metadata_free_count(digests: &BTreeMap<RelativePath, Sha256Digest>) -> usize {
+    digests.keys().filter(|path| path.as_str() != METADATA_FILE).count()
+}
+
+fn extension(path: &RelativePath) -> Option<String> {
+    Path::new(path.as_str()).extension()?.to_str().map(str::to_ascii_lowercase)
+}
+
+fn is_text(path: &RelativePath) -> bool {
+    extension(path).is_some_and(|extension| ["toml", "wgsl", "json", "py"].contains(&extension.as_str()))
+}
+
+/// A file that a system loader opens, `libx.so.1` included.
+fn is_library(path: &RelativePath) -> bool {
+    extension(path).is_some_and(|extension| ["so", "dylib", "dll"].contains(&extension.as_str()))
+        || path.as_str().to_ascii_lowercase().rsplit('/').next().is_some_and(|name| name.contains(".so."))
 }

@@ -1,1 +1,100 @@
-//! Walks.
+//! What stands in a build's folder, without following a link.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{MAX_FILES, VerifyError};
+use crate::digest::{Violation, ViolationKind};
+use crate::names::RelativePath;
+
+/// The entries of a build's folder.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Regular files, sorted.
+    pub(super) files: Vec<RelativePath>,
+    /// Links, devices and names that no build has.
+    pub(super) violations: Vec<Violation>,
+}
+
+/// Lists a folder and those below it.
+pub(super) fn walk(root: &Path) -> Result<Found, VerifyError> {
+    let mut found = Found::default();
+    let mut folders = vec![(root.to_path_buf(), String::new())];
+    let mut count = 0;
+    while let Some((folder, prefix)) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(io_error("list", &folder))? {
+            let entry = entry.map_err(io_error("list", &folder))?;
+            count += 1;
+            if count > MAX_FILES {
+                return Err(VerifyError::TooManyFiles { root: root.to_path_buf(), maximum: MAX_FILES });
+            }
+            let kind = entry.file_type().map_err(io_error("look at", &entry.path()))?;
+            let name = entry.file_name();
+            let shown = format!("{prefix}{}", name.to_string_lossy().escape_debug());
+            let path = name.to_str().and_then(|name| format!("{prefix}{name}").parse::<RelativePath>().ok());
+            match path {
+                Some(path) if kind.is_file() => found.files.push(path),
+                Some(path) if kind.is_dir() => folders.push((entry.path(), format!("{path}/"))),
+                Some(_) => found.violations.push(not_a_file(&shown, describe(kind))),
+                // No digest can list such a name.
+                None => found.violations.push(Violation {
+                    kind: ViolationKind::FileUnlisted,
+                    path: shown,
+                    expected: None,
+                    actual: Some("a name that no build has".to_owned()),
+                }),
+            }
+        }
+    }
+    found.files.sort();
+    Ok(found)
+}
+
+/// Opens a regular file, without following a link and without waiting for a pipe's other end. `None`: it is none.
+pub(super) fn open_regular(path: &Path) -> Result<Option<File>, VerifyError> {
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+
+        use rustix::fs::OFlags;
+        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    }
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if is_link(&error) => return Ok(None),
+        Err(error) => return Err(io_error("open", path)(error)),
+    };
+    let is_file = file.metadata().map_err(io_error("look at", path))?.is_file();
+    Ok(is_file.then_some(file))
+}
+
+/// Whether opening failed because the path's last part is a link.
+fn is_link(error: &io::Error) -> bool {
+    cfg!(unix) && error.raw_os_error() == Some(LOOP)
+}
+
+#[cfg(unix)]
+const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
+#[cfg(not(unix))]
+const LOOP: i32 = 0;
+
+pub(super) fn not_a_file(path: &str, actual: &str) -> Violation {
+    Violation {
+        kind: ViolationKind::NotAFile,
+        path: path.to_owned(),
+        expected: Some("a regular file".to_owned()),
+        actual: Some(actual.to_owned()),
+    }
+}
+
+fn describe(kind: fs::FileType) -> &'static str {
+    if kind.is_symlink() { "a symbolic link" } else { "a special file" }
+}
+
+pub(super) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VerifyError {
+    let path: PathBuf = path.to_path_buf();
+    move |source| VerifyError::Io { action, path, source }
+}

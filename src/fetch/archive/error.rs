@@ -1,12 +1,9 @@
-//! The archive rules.
+//! The rule that an archive breaks, one variant each.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::digest::Sha256Digest;
-use crate::names::{NameError, RelativePath};
-use crate::variant::Variant;
+use crate::names::NameError;
 
 /// The rule that an archive breaks. Paths are as they stand in the archive, control characters escaped.
 #[derive(Debug, thiserror::Error)]
@@ -205,7 +202,7 @@ pub enum ArchiveError {
 
 /// Why unpacking stopped.
 #[derive(Debug)]
-pub(super) enum UnpackError {
+pub(in crate::fetch) enum UnpackError {
     /// The archive breaks a rule.
     Refused(ArchiveError),
     /// This machine failed.
@@ -219,16 +216,8 @@ pub(super) enum UnpackError {
     },
 }
 
-/// What was unpacked.
-#[derive(Debug)]
-pub(super) struct Unpacked {
-    /// The bytes of `metadata.json`.
-    pub(super) metadata: Vec<u8>,
-    /// The digest of every file, relative to the variant's folder.
-    pub(super) files: BTreeMap<RelativePath, Sha256Digest>,
-}
-
-pub(super) fn unpack(archive: &Path, into: &Path, variant: &Variant) -> Result<Unpacked, UnpackError> {
-    let _ = (archive, into, variant);
-    unimplemented!()
+impl From<ArchiveError> for UnpackError {
+    fn from(error: ArchiveError) -> Self {
+        Self::Refused(error)
+    }
 }
