@@ -7,7 +7,7 @@ pub mod fetch;
 pub mod gpu;
 pub mod hint;
 pub mod host;
-//pub mod hub;
+pub mod hub;
 pub mod load;
 pub mod manifest;
 pub mod names;

@@ -74,7 +74,7 @@ pub enum Code {
 pub(super) enum Route {
     Native(NativeBinding),
     #[cfg(feature = "wgpu")]
-    Shader(super::shader::ShaderRoute),
+    Shader(Box<super::shader::ShaderRoute>),
 }
 
 impl Route {
@@ -157,7 +157,7 @@ pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<Lay
         Code::Shader(device) => {
             let shader = super::shader::ShaderRoute::new(snapshot, spec, contract, device, &kernel)?;
             let (function, path, sha256) = shader.code();
-            (Route::Shader(shader), function, path, sha256, None)
+            (Route::Shader(Box::new(shader)), function, path, sha256, None)
         }
     };
     let identity = KernelIdentity {

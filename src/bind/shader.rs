@@ -1,1 +1,191 @@
-//! Placeholder.
+//! Shader layers: a contract's work as a compute shader, on tensors in GPU memory.
+
+use std::path::PathBuf;
+
+use super::kernel::Route;
+use super::{BindError, Contract, GatedActivationKernel, LayerMeta, RmsNormKernel};
+use crate::digest::Sha256Digest;
+use crate::dtype::DType;
+use crate::gpu::{Device, GpuError, GpuTensor, ParamValue, ShaderKernel};
+use crate::manifest::LayerSpec;
+use crate::verify::VerifiedSnapshot;
+
+/// A compiled shader with where its text came from.
+#[derive(Debug)]
+pub(super) struct ShaderRoute {
+    kernel: ShaderKernel,
+    entry: String,
+    path: PathBuf,
+    sha256: Sha256Digest,
+}
+
+/// The tensors and parameters that a shader of a contract declares; `None` for a contract that has no shader form.
+fn declarations(contract: Contract) -> Option<(&'static [&'static str], &'static [&'static str])> {
+    match contract {
+        Contract::RmsNorm => Some((&["x", "weight", "out"], &["rows", "width", "eps"])),
+        Contract::GatedActivation(_) => Some((&["x", "out"], &["rows", "width"])),
+        Contract::Rotary | Contract::Attention => None,
+    }
+}
+
+impl ShaderRoute {
+    /// Compiles the layer's shader from verified text and holds its declaration to the contract.
+    pub(super) fn new(
+        snapshot: &VerifiedSnapshot,
+        spec: &LayerSpec,
+        contract: Contract,
+        device: &Device,
+        kernel: &str,
+    ) -> Result<Self, BindError> {
+        let incomplete = |reason: String| BindError::Incomplete { kernel: kernel.to_owned(), reason };
+        let binding = spec.shader.as_ref().ok_or_else(|| incomplete("the layer declares no shader".to_owned()))?;
+        let text = snapshot.text(&binding.file).ok_or_else(|| {
+            incomplete(format!("the shader file {} is not among the pack's verified texts", binding.file))
+        })?;
+        let failed = |source| BindError::Shader { kernel: kernel.to_owned(), source: Box::new(source) };
+        let compiled = ShaderKernel::compile(device, binding, text).map_err(failed)?;
+        let (tensors, params) = declarations(contract)
+            .ok_or_else(|| incomplete(format!("the contract {contract} has no shader form in this version")))?;
+        let signature = compiled.signature();
+        let declared = signature.tensors.iter().map(|tensor| tensor.name.as_str());
+        check_names(kernel, &binding.entry, contract, declared, tensors)?;
+        let declared = signature.params.iter().map(|param| param.name.as_str());
+        check_names(kernel, &binding.entry, contract, declared, params)?;
+        Ok(Self {
+            kernel: compiled,
+            entry: binding.entry.clone(),
+            path: binding.file.below(snapshot.root()),
+            sha256: Sha256Digest::of(text.as_bytes()),
+        })
+    }
+
+    /// Entry point, file and digest, for the kernel's identity.
+    pub(super) fn code(&self) -> (String, PathBuf, Sha256Digest) {
+        (self.entry.clone(), self.path.clone(), self.sha256)
+    }
+
+    fn launch(
+        &self,
+        meta: &LayerMeta,
+        tensors: &[(&str, &GpuTensor)],
+        params: &[(&str, ParamValue)],
+    ) -> Result<(), BindError> {
+        self.kernel.launch(tensors, params).map_err(|source| meta.shader_fault(source))
+    }
+}
+
+/// The shader declares exactly the contract's names, in any order.
+fn check_names<'a>(
+    kernel: &str,
+    entry: &str,
+    contract: Contract,
+    declared: impl Iterator<Item = &'a str>,
+    parameters: &'static [&'static str],
+) -> Result<(), BindError> {
+    let declared: Vec<&str> = declared.collect();
+    let unknown = declared.iter().find(|name| !parameters.contains(name)).map(|name| format!("{name} is no parameter"));
+    let absent = parameters.iter().find(|name| !declared.contains(name)).map(|name| format!("{name} is not declared"));
+    match unknown.or(absent) {
+        None => Ok(()),
+        Some(reason) => Err(BindError::Arguments {
+            kernel: kernel.to_owned(),
+            function: entry.to_owned(),
+            contract: contract.as_str(),
+            reason,
+            parameters: parameters.to_vec(),
+        }),
+    }
+}
+
+impl Route {
+    /// The shader, for tensors in GPU memory.
+    fn shader(&self, meta: &LayerMeta) -> Result<&ShaderRoute, BindError> {
+        match self {
+            Self::Shader(shader) => Ok(shader),
+            Self::Native(_) => {
+                Err(BindError::Memory { kernel: meta.identity.to_string(), code: "native", memory: "wgpu" })
+            }
+        }
+    }
+}
+
+impl LayerMeta {
+    #[cold]
+    fn shader_fault(&self, source: GpuError) -> BindError {
+        BindError::Shader { kernel: self.identity.to_string(), source: Box::new(source) }
+    }
+
+    fn check_gpu_dtype(&self, argument: &'static str, tensor: &GpuTensor, expected: &[DType]) -> Result<(), BindError> {
+        if expected.contains(&tensor.dtype()) {
+            return Ok(());
+        }
+        let names: Vec<_> = expected.iter().map(|dtype| dtype.as_str()).collect();
+        let (kernel, actual) = (self.identity.to_string(), tensor.dtype());
+        Err(BindError::Dtype { kernel, argument, expected: names.join(", "), actual })
+    }
+
+    fn gpu_shape_fault(&self, argument: &'static str, tensor: &GpuTensor, expected: String) -> BindError {
+        let actual = tensor.shape().iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect();
+        BindError::Shape { kernel: self.identity.to_string(), argument, expected, actual }
+    }
+
+    /// Rows and width as the shader's 32-bit parameters.
+    fn gpu_extents(&self, tensor: &GpuTensor, rows: usize, width: usize) -> Result<[ParamValue; 2], BindError> {
+        match (u32::try_from(rows), u32::try_from(width)) {
+            (Ok(rows), Ok(width)) => Ok([ParamValue::U32(rows), ParamValue::U32(width)]),
+            _ => Err(self.gpu_shape_fault("x", tensor, "rows and width below 2^32".to_owned())),
+        }
+    }
+}
+
+impl RmsNormKernel {
+    /// [`Self::forward`] on tensors in GPU memory, into a new tensor.
+    ///
+    /// # Shapes
+    /// `x`: `[..., hidden]`; `weight`: `[hidden]`; both row-major, of one dtype. The result is like `x`.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the argument that breaks the contract, or the device's own error.
+    pub fn forward_gpu(&self, x: &GpuTensor, weight: &GpuTensor, eps: f32) -> Result<GpuTensor, BindError> {
+        let meta = &self.meta;
+        let shader = self.route.shader(meta)?;
+        let Some((&hidden, rows)) = x.shape().split_last() else {
+            return Err(meta.gpu_shape_fault("x", x, "[..., hidden]".to_owned()));
+        };
+        if weight.shape() != [hidden] {
+            return Err(meta.gpu_shape_fault("weight", weight, format!("[hidden] = [{hidden}]")));
+        }
+        meta.check_gpu_dtype("x", x, &meta.dtypes)?;
+        meta.check_gpu_dtype("weight", weight, &[x.dtype()])?;
+        let [rows, width] = meta.gpu_extents(x, rows.iter().product(), hidden)?;
+        let out = x.device().empty(x.dtype(), x.shape()).map_err(|source| meta.shader_fault(source))?;
+        let params = [("rows", rows), ("width", width), ("eps", ParamValue::F32(eps))];
+        shader.launch(meta, &[("x", x), ("weight", weight), ("out", &out)], &params)?;
+        Ok(out)
+    }
+}
+
+impl GatedActivationKernel {
+    /// [`Self::forward`] on a tensor in GPU memory, into a new tensor.
+    ///
+    /// # Shapes
+    /// `x`: `[..., 2 * d]`, row-major; the result is `[..., d]`.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the argument that breaks the contract, or the device's own error.
+    pub fn forward_gpu(&self, x: &GpuTensor) -> Result<GpuTensor, BindError> {
+        let meta = &self.meta;
+        let shader = self.route.shader(meta)?;
+        let (double, rows) = match x.shape().split_last() {
+            Some((double, rows)) if double % 2 == 0 => (*double, rows),
+            _ => return Err(meta.gpu_shape_fault("x", x, "[..., 2 * d]".to_owned())),
+        };
+        meta.check_gpu_dtype("x", x, &meta.dtypes)?;
+        let mut shape = rows.to_vec();
+        let [rows, width] = meta.gpu_extents(x, rows.iter().product(), double / 2)?;
+        shape.push(double / 2);
+        let out = x.device().empty(x.dtype(), &shape).map_err(|source| meta.shader_fault(source))?;
+        shader.launch(meta, &[("x", x), ("out", &out)], &[("rows", rows), ("width", width)])?;
+        Ok(out)
+    }
+}

@@ -82,7 +82,7 @@ impl HubBuilder {
             kernels: std::sync::Mutex::default(),
             layers: std::sync::Mutex::default(),
             #[cfg(feature = "wgpu")]
-            gpu: std::sync::Mutex::default(),
+            gpus: std::sync::Mutex::default(),
         })
     }
 }

@@ -21,8 +21,14 @@ pub enum HubError {
         version: u32,
         /// The versions that are known, ascending.
         known: Vec<u32>,
-        /// Whether the kernel is one of the Hub's, of which this crate knows the layers.
-        on_the_hub: bool,
+    },
+    /// The kernel's builds are on the Hub, which this version does not fetch from.
+    #[error("{repo}@v{version} is a kernel of the Hub, and this version of kernelhub fetches archives only")]
+    HubOnly {
+        /// The kernel.
+        repo: RepoId,
+        /// The version that was asked for.
+        version: u32,
     },
     /// A kernel was named without a version, and the default table has none for it.
     #[error("{repo} is named without a version; {}", known_versions(.known))]
@@ -59,6 +65,13 @@ pub enum HubError {
     #[cfg(feature = "wgpu")]
     #[error(transparent)]
     Gpu(#[from] crate::gpu::GpuError),
+    /// No adapter of the device key could be opened, though resolution saw one.
+    #[cfg(feature = "wgpu")]
+    #[error("no {key} adapter could be opened")]
+    NoAdapter {
+        /// The device key.
+        key: crate::variant::DeviceKey,
+    },
     /// The build needs a feature that this program was compiled without.
     #[error("the build {variant} needs the feature {feature}, which this program was compiled without")]
     FeatureOff {
@@ -80,19 +93,13 @@ fn known_versions(known: &[u32]) -> String {
 impl Hint for HubError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Unknown { on_the_hub: true, .. } => Some(
-                "this kernel lives on the Hub, and this version of kernelhub fetches archives only; \
-                 give a manifest that lists an archive of it with --manifest"
-                    .to_owned(),
-            ),
+            Self::HubOnly { .. } => Some("give a manifest that lists an archive of it with --manifest".to_owned()),
             Self::Unknown { known, .. } if !known.is_empty() => Some("ask for one of the known versions".to_owned()),
             Self::Unknown { repo, .. } if repo.owner() == "kernelhub" => {
                 Some("run `cargo xtask fetch-kernels` once to build and fetch the embedded kernels".to_owned())
             }
             Self::Unknown { .. } => Some("name the kernel's manifest, a file or a URL, with --manifest".to_owned()),
-            Self::NoVersion { repo, known } => {
-                Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1)))
-            }
+            Self::NoVersion { repo, known } => Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1))),
             Self::Resolve { source, .. } => source.hint(),
             Self::Fetch(source) => source.hint(),
             Self::Verify(source) => source.hint(),
@@ -100,6 +107,8 @@ impl Hint for HubError {
             Self::Bind(source) => source.hint(),
             #[cfg(feature = "wgpu")]
             Self::Gpu(source) => source.hint(),
+            #[cfg(feature = "wgpu")]
+            Self::NoAdapter { .. } => Some("run `kernelhub devices` to see the adapters".to_owned()),
             Self::FeatureOff { feature, .. } => Some(format!("compile with --features {feature}")),
         }
     }

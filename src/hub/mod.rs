@@ -10,6 +10,7 @@
 mod builder;
 mod error;
 mod kernel;
+mod prefetch;
 mod provider;
 
 use std::collections::HashMap;
@@ -20,16 +21,17 @@ use std::time::Instant;
 pub use builder::HubBuilder;
 pub use error::HubError;
 pub use kernel::{Kernel, KernelTimes};
+pub use prefetch::{Prefetched, Selection};
 
 use crate::bind::{Code, LayerKernel};
-use crate::fetch::{Cache, Fetched, Fetcher, Location, Progress, Reuse};
+use crate::fetch::{Cache, Fetcher, Location, Progress};
 use crate::load::KernelLibrary;
-use crate::manifest::{Artifact, KernelManifest};
+use crate::manifest::{Artifact, KernelManifest, Source};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, Resolution, choose};
 use crate::system::SystemInfo;
 use crate::variant::{AnyVariant, DeviceKey, Variant};
-use crate::verify::{VerifiedSnapshot, VerifyError, verify};
+use crate::verify::VerifiedSnapshot;
 
 /// Brings kernels into the process by name.
 pub struct Hub {
@@ -42,14 +44,17 @@ pub struct Hub {
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
     layers: Mutex<HashMap<(KernelKey, String), Arc<LayerKernel>>>,
     #[cfg(feature = "wgpu")]
-    gpu: Mutex<Option<crate::gpu::Device>>,
+    gpus: Mutex<HashMap<DeviceKey, crate::gpu::Device>>,
 }
 
 type KernelKey = (RepoId, u32, DeviceKey);
 
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("cache", &self.cache).field("manifests", &self.manifests.len()).finish_non_exhaustive()
+        f.debug_struct("Hub")
+            .field("cache", &self.cache)
+            .field("manifests", &self.manifests.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -87,50 +92,27 @@ impl Hub {
     }
 
     fn bring(&self, repo: &RepoId, version: u32, device: DeviceKey) -> Result<Kernel, HubError> {
-        let mut times = KernelTimes::default();
         let clock = Instant::now();
         let (manifest, base) = self.manifest(repo, version)?;
         let (resolution, artifact) = self.resolve(&manifest, device)?;
-        times.resolve_ms = milliseconds(clock);
-
+        let resolve_ms = milliseconds(clock);
+        let Prefetched { snapshot, fetched, repaired, times } = self.fetch_verified(&manifest, artifact, &base)?;
         let clock = Instant::now();
-        let fetched = self.fetch(&manifest, artifact, &base, Reuse::IfPresent)?;
-        times.fetch_ms = milliseconds(clock);
-
-        let clock = Instant::now();
-        let verified = verify(&fetched.snapshot);
-        times.verify_ms = milliseconds(clock);
-        let (verified, fetched, repaired) = match verified {
-            Ok(verified) => (verified, fetched, false),
-            Err(VerifyError::Violations { violations, .. }) if !self.fetcher.options().offline => {
-                let list: Vec<_> = violations.iter().map(ToString::to_string).collect();
-                tracing::warn!(%repo, version, violations = ?list, "the cached kernel is damaged; fetching it again");
-                self.progress.note(&format!("{repo}@v{version} is damaged in the cache: {}", list.join("; ")));
-                let clock = Instant::now();
-                let again = self.fetch(&manifest, artifact, &base, Reuse::Replace)?;
-                times.fetch_ms += milliseconds(clock);
-                let clock = Instant::now();
-                let verified = verify(&again.snapshot)?;
-                times.verify_ms += milliseconds(clock);
-                let requests = fetched.requests + again.requests;
-                let bytes_fetched = fetched.bytes_fetched + again.bytes_fetched;
-                (verified, Fetched { requests, bytes_fetched, ..again }, true)
-            }
-            Err(error) => return Err(error.into()),
-        };
-
-        let clock = Instant::now();
-        let code = self.load(&verified)?;
-        times.load_ms = milliseconds(clock);
-        Ok(Kernel { resolution, snapshot: verified, fetched, repaired, code, times })
+        let code = self.load(&snapshot, device)?;
+        let times = KernelTimes { resolve_ms, load_ms: milliseconds(clock), ..times };
+        Ok(Kernel { resolution, snapshot, fetched, repaired, code, times })
     }
 
     /// The manifest of a version: one given to this hub, else the one that the cache recorded.
     fn manifest(&self, repo: &RepoId, version: u32) -> Result<(KernelManifest, Location), HubError> {
-        let given = self.manifests.iter().find(|(manifest, _)| {
-            manifest.kernel.repo == *repo && manifest.kernel.version == version && !manifest.artifacts.is_empty()
-        });
+        let given = self
+            .manifests
+            .iter()
+            .find(|(manifest, _)| manifest.kernel.repo == *repo && manifest.kernel.version == version);
         if let Some((manifest, base)) = given {
+            if manifest.kernel.source == Source::Hub {
+                return Err(HubError::HubOnly { repo: repo.clone(), version });
+            }
             return Ok((manifest.clone(), base.clone()));
         }
         match self.cache.manifest(repo, version)? {
@@ -146,8 +128,10 @@ impl Hub {
         known.extend(given.map(|(manifest, _)| manifest.kernel.version));
         known.sort_unstable();
         known.dedup();
-        let on_the_hub = crate::manifest::hub_manifests().any(|manifest| manifest.kernel.repo == *repo);
-        HubError::Unknown { repo: repo.clone(), version, known, on_the_hub }
+        if crate::manifest::hub_manifests().any(|manifest| manifest.kernel.repo == *repo) {
+            return HubError::HubOnly { repo: repo.clone(), version };
+        }
+        HubError::Unknown { repo: repo.clone(), version, known }
     }
 
     fn resolve<'a>(
@@ -163,45 +147,44 @@ impl Hub {
         let listed = manifest.artifacts.iter().enumerate();
         let candidates: Vec<_> =
             listed.map(|(index, artifact)| Candidate::new(AnyVariant::Known(artifact.variant), index)).collect();
-        let (chosen, resolution) =
-            choose(&candidates, &system, &Request::device(device)).map_err(|source| HubError::Resolve {
-                repo: manifest.kernel.repo.clone(),
-                version: manifest.kernel.version,
-                source,
-            })?;
+        let (chosen, resolution) = choose(&candidates, &system, &Request::device(device)).map_err(|source| {
+            HubError::Resolve { repo: manifest.kernel.repo.clone(), version: manifest.kernel.version, source }
+        })?;
         Ok((resolution, &manifest.artifacts[chosen]))
     }
 
-    fn fetch(
-        &self,
-        manifest: &KernelManifest,
-        artifact: &Artifact,
-        base: &Location,
-        reuse: Reuse,
-    ) -> Result<Fetched, HubError> {
-        Ok(self.fetcher.fetch_artifact(&self.cache, manifest, artifact, base, &*self.progress, reuse)?)
-    }
-
-    fn load(&self, snapshot: &VerifiedSnapshot) -> Result<Code, HubError> {
+    fn load(&self, snapshot: &VerifiedSnapshot, device: DeviceKey) -> Result<Code, HubError> {
         match snapshot.variant() {
-            Variant::Shader(_) => self.shader_device(snapshot),
+            Variant::Shader(_) => self.shader_device(snapshot, device),
             _ => Ok(Code::Native(KernelLibrary::open(snapshot)?)),
         }
     }
 
-    /// Opens the adapter when the first shader pack needs it, and keeps it.
+    /// Opens the adapter when the first shader pack for a device key needs it, and keeps it. The first adapter of the
+    /// key is taken, GPUs before software; for `wgpu`, which every adapter is, the first of all.
     #[cfg(feature = "wgpu")]
-    fn shader_device(&self, _snapshot: &VerifiedSnapshot) -> Result<Code, HubError> {
-        let mut gpu = self.gpu.lock().unwrap_or_else(PoisonError::into_inner);
-        let device = match &*gpu {
-            Some(device) => device.clone(),
-            None => gpu.insert(crate::gpu::Device::open_default()?).clone(),
-        };
+    fn shader_device(&self, _snapshot: &VerifiedSnapshot, key: DeviceKey) -> Result<Code, HubError> {
+        let mut gpus = self.gpus.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = gpus.get(&key) {
+            return Ok(Code::Shader(device.clone()));
+        }
+        let adapters = crate::gpu::adapters()?;
+        let of_key = |adapter: &&crate::gpu::Adapter| key == DeviceKey::Wgpu || adapter.info().device_key == key;
+        let adapter = adapters.iter().find(of_key).ok_or(HubError::NoAdapter { key })?;
+        let device = crate::gpu::Device::open(adapter)?;
+        gpus.insert(key, device.clone());
         Ok(Code::Shader(device))
     }
 
+    /// The adapter that shader packs for `key` run on, once one was loaded.
+    #[cfg(feature = "wgpu")]
+    #[must_use]
+    pub fn gpu(&self, key: DeviceKey) -> Option<crate::gpu::Device> {
+        self.gpus.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
     #[cfg(not(feature = "wgpu"))]
-    fn shader_device(&self, snapshot: &VerifiedSnapshot) -> Result<Code, HubError> {
+    fn shader_device(&self, snapshot: &VerifiedSnapshot, _key: DeviceKey) -> Result<Code, HubError> {
         Err(HubError::FeatureOff { variant: *snapshot.variant(), feature: "wgpu" })
     }
 }

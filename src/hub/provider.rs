@@ -30,8 +30,12 @@ impl Hub {
         Ok(Arc::clone(layers.entry(key).or_insert(bound)))
     }
 
-    /// The version that the manifests shipped with this crate, or given to this hub, name.
-    fn default_version(&self, repo: &RepoId) -> Result<u32, HubError> {
+    /// The version of a kernel that is named without one: that of a manifest given to this hub, else of one shipped with
+    /// this crate.
+    ///
+    /// # Errors
+    /// [`HubError::NoVersion`] with the versions that the cache knows.
+    pub fn default_version(&self, repo: &RepoId) -> Result<u32, HubError> {
         let given = self.manifests.iter().map(|(manifest, _)| &manifest.kernel);
         let known: Vec<u32> = given.filter(|kernel| kernel.repo == *repo).map(|kernel| kernel.version).collect();
         if let Some(version) = known.iter().max() {
@@ -47,7 +51,6 @@ impl Hub {
 
 impl KernelProvider for Hub {
     fn provide(&self, kernel: &KernelRef, layer: &str, device: DeviceKey) -> Result<Arc<LayerKernel>, ProvideError> {
-        self.layer(kernel, layer, device)
-            .map_err(|error| ProvideError { hint: error.hint(), source: Box::new(error) })
+        self.layer(kernel, layer, device).map_err(|error| ProvideError { hint: error.hint(), source: Box::new(error) })
     }
 }

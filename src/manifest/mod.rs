@@ -8,22 +8,22 @@
 
 mod builtin;
 mod error;
+mod grid;
 mod kernel;
 mod layers;
 mod metadata;
-mod strict_json;
-mod grid;
 mod shader;
+mod strict_json;
 
 pub use builtin::hub_manifests;
 pub use error::ManifestError;
+pub use grid::{GridError, GridExpression};
 pub use kernel::{
     Artifact, ArtifactUrl, KernelInfo, KernelManifest, MANIFEST_SCHEMA, MAX_MANIFEST_BYTES, Source, UrlError,
 };
 pub use layers::{FunctionBinding, LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
 pub use metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
-pub(crate) use strict_json::parse as parse_json_strict;
-pub use grid::{GridError, GridExpression};
 pub use shader::{
     Access, ParamDeclaration, ParamType, ShaderSignature, SignatureError, SignatureFault, TensorDeclaration,
 };
+pub(crate) use strict_json::parse as parse_json_strict;
