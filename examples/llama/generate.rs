@@ -116,3 +116,14 @@ fn step(model: &Llama, token: u32, cache: &mut Cache) -> Result<Tensor> {
     let tokens = Tensor::new(&[[token]], model.device())?;
     Ok(model.forward(&tokens, cache)?.squeeze(0)?)
 }
+
+impl std::fmt::Display for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let prefill = self.prefill.as_secs_f64() * 1e3;
+        write!(f, "{} prompt tokens in {prefill:.1} ms, {} new tokens", self.prompt_tokens, self.tokens.len())?;
+        if let Some(speed) = self.tokens_per_second() {
+            write!(f, " at {speed:.1} tokens/s")?;
+        }
+        write!(f, ", ended by {:?}", self.stop)
+    }
+}

@@ -11,6 +11,7 @@ pub mod config;
 pub mod error;
 pub mod generate;
 pub mod model;
+pub mod options;
 pub mod rope;
 pub mod sampler;
 pub mod tokenizer;

@@ -5,7 +5,7 @@ use candle_nn::{Embedding, Linear};
 use kernelhub::host::candle::{
     Attention, CausalMasks, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle, device_key_of,
 };
-use kernelhub::swap::{Plan, Slots};
+use kernelhub::swap::{KernelConfig, KernelProvider, Mode, Plan, Report, Slots, SwapError};
 
 use super::config::Config;
 use super::error::{ModelError, Result};
@@ -75,6 +75,30 @@ impl Llama {
     /// A model with random weights, the same for the same seed.
     pub fn random(config: Config, seed: u64, dtype: DType, device: &Device) -> Result<Self> {
         Self::load(&Weights::random(config, seed, dtype, device))
+    }
+
+    /// Gives the layers the kernels of `config`; all or nothing.
+    pub fn use_kernels(
+        &self,
+        provider: &dyn KernelProvider,
+        config: &KernelConfig,
+    ) -> std::result::Result<Report, SwapError> {
+        self.slots.use_kernels(provider, config)
+    }
+
+    /// Returns every layer to its reference code.
+    pub fn disable_kernels(&self) -> Report {
+        self.slots.disable_kernels()
+    }
+
+    /// Readies the layers for training: only kernels with a backward stay.
+    pub fn train(&self) -> Report {
+        self.slots.set_mode(Mode::Training)
+    }
+
+    /// Readies the layers for inference.
+    pub fn eval(&self) -> Report {
+        self.slots.set_mode(Mode::Inference)
     }
 
     /// The layers that kernels can take over.

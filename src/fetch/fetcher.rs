@@ -208,7 +208,7 @@ impl Fetcher {
     }
 
     /// Streams a file or an answer, at most `limit` bytes of it. Returns the number of requests made.
-    fn read(
+    pub(super) fn read(
         &self,
         location: &Location,
         what: &str,

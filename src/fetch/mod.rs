@@ -34,6 +34,7 @@ mod download;
 mod env;
 mod error;
 mod fetcher;
+mod file;
 mod limits;
 mod location;
 mod progress;

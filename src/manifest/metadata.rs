@@ -231,6 +231,17 @@ impl Metadata {
 }
 
 impl BackendInfo {
+    /// The backend that a variant's name states, in the Hub's words, with no architectures.
+    #[must_use]
+    pub fn of(variant: &Variant) -> Self {
+        let kind = match variant {
+            Variant::Arch(build) => build.backend().name().to_owned(),
+            Variant::Noarch(target) => target.to_string(),
+            Variant::Shader(target) => target.to_string(),
+        };
+        Self { kind, archs: Vec::new() }
+    }
+
     /// Whether this is the backend that the variant's name states: as it is (`cpu`, `xpu`, `universal`) or shortened
     /// and followed by its version (`cu130` for cuda, `rocm63`, `xpu20252`).
     fn is_of(&self, variant: &Variant) -> bool {

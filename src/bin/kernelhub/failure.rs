@@ -1,0 +1,53 @@
+//! How errors reach the terminal.
+
+use std::error::Error;
+use std::fmt;
+
+use kernelhub::hint::Hint;
+
+/// An error with its advice.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    error: Box<dyn Error>,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// An error that has no advice.
+    pub(crate) fn plain(error: impl Into<Box<dyn Error>>) -> Self {
+        Self { error: error.into(), hint: None }
+    }
+
+    /// An error of the command line's own.
+    pub(crate) fn new(message: impl Into<String>, hint: Option<&str>) -> Self {
+        Self { error: message.into().into(), hint: hint.map(str::to_owned) }
+    }
+}
+
+impl<E: Hint + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let hint = error.hint();
+        Self { error: Box::new(error), hint }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "error: {}", self.error)?;
+        let mut last = self.error.to_string();
+        let mut cause = self.error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            // A transparent wrapper repeats its cause's words.
+            if text != last {
+                writeln!(f, "  caused by: {}", text.replace('\n', "\n    "))?;
+            }
+            last = text;
+            cause = error.source();
+        }
+        match &self.hint {
+            Some(hint) => writeln!(f, "hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `kernelhub fetch` and `kernelhub fetch-file`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kernelhub::digest::Sha256Digest;
+use kernelhub::fetch::{FetchOptions, Fetcher, Location};
+use kernelhub::hub::{Prefetched, Selection};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::manifests::HubOptions;
+use crate::progress::Bars;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    hub: HubOptions,
+    /// Every build that the manifests list, not only those for this machine.
+    #[arg(long)]
+    all_variants: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let (hub, manifests) = options.hub.hub()?;
+    if manifests.is_empty() {
+        return Err(Failure::new("no manifest was given", Some("name one with --manifest FILE|DIR|URL")));
+    }
+    let selection = if options.all_variants { Selection::AllVariants } else { Selection::ThisMachine };
+    let mut rows = Vec::new();
+    for manifest in &manifests {
+        for build in hub.prefetch(&manifest.kernel.repo, manifest.kernel.version, selection)? {
+            if !options.json {
+                println!("{}", line(&build));
+            }
+            let Prefetched { snapshot, fetched, repaired, times, .. } = &build;
+            rows.push(json!({
+                "repo": snapshot.repo(),
+                "version": snapshot.version(),
+                "variant": snapshot.variant(),
+                "path": snapshot.root(),
+                "archive_sha256": snapshot.archive_sha256(),
+                "from_cache": fetched.from_cache,
+                "repaired": repaired,
+                "requests": fetched.requests,
+                "bytes_fetched": fetched.bytes_fetched,
+                "ms": { "fetch": times.fetch_ms, "verify": times.verify_ms },
+            }));
+        }
+    }
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&rows).map_err(Failure::plain)?);
+    }
+    Ok(())
+}
+
+fn line(build: &Prefetched) -> String {
+    let Prefetched { snapshot, fetched, repaired, .. } = build;
+    let how = match (repaired, fetched.from_cache) {
+        (true, _) => "repaired",
+        (false, true) => "cached",
+        (false, false) => "fetched",
+    };
+    let kernel = format!("{}@v{}", snapshot.repo(), snapshot.version());
+    format!(
+        "{how:8}  {kernel:26}  {:32}  {:>8} bytes fetched, {} files verified",
+        snapshot.variant().to_string(),
+        fetched.bytes_fetched,
+        snapshot.files()
+    )
+}
+
+#[derive(Args)]
+pub(crate) struct FileOptions {
+    /// Where the file is: an http, https or file URL, or a path.
+    url: String,
+    /// Its sha256, 64 hexadecimal digits. Another file is refused.
+    #[arg(long)]
+    sha256: Sha256Digest,
+    /// Its size, in bytes.
+    #[arg(long)]
+    size: u64,
+    /// Where to put it.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+pub(crate) fn run_file(options: &FileOptions) -> Result<(), Failure> {
+    let location: Location = options.url.parse()?;
+    let fetcher = Fetcher::new(FetchOptions::from_env());
+    fetcher.fetch_file(&location, options.size, options.sha256, &options.out, &Bars::default())?;
+    Ok(())
+}

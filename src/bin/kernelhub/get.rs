@@ -1,0 +1,100 @@
+//! `kernelhub get`.
+
+use clap::Args;
+use kernelhub::bind::Code;
+use kernelhub::hub::Kernel;
+use kernelhub::swap::KernelRef;
+use kernelhub::variant::DeviceKey;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::manifests::HubOptions;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The kernel, such as kernelhub/rmsnorm@v1.
+    #[arg(value_name = "ORG/NAME@vN")]
+    kernel: String,
+    /// The device to load it for: cpu, cuda, rocm, xpu, hpu, mps, npu, neuron, tpu or wgpu.
+    #[arg(long, default_value = "cpu")]
+    device: DeviceKey,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    hub: HubOptions,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let reference: KernelRef = options.kernel.parse().map_err(Failure::plain)?;
+    if reference.layer.is_some() {
+        return Err(Failure::new(
+            format!("{} names a layer, and get brings a whole kernel", options.kernel),
+            Some("leave out the part after ':'"),
+        ));
+    }
+    let (hub, _) = options.hub.hub()?;
+    let version = match reference.version {
+        Some(version) => version,
+        None => hub.default_version(&reference.repo)?,
+    };
+    let kernel = hub.get(&reference.repo, version, options.device)?;
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&as_json(&kernel)).map_err(Failure::plain)?);
+        return Ok(());
+    }
+    let (snapshot, fetched, times) = (kernel.snapshot(), kernel.fetched(), kernel.times());
+    println!("{}@v{}", snapshot.repo(), snapshot.version());
+    println!("{}", kernel.resolution());
+    println!("path      {}", snapshot.root().display());
+    let from = match (kernel.repaired(), fetched.from_cache) {
+        (true, _) => "fetched again: the cached files were damaged",
+        (false, true) => "the cache",
+        (false, false) => "fetched",
+    };
+    println!("from      {from} ({} requests, {} bytes)", fetched.requests, fetched.bytes_fetched);
+    println!("verified  {} files, {} bytes, against {}", snapshot.files(), snapshot.bytes(), anchor(&kernel));
+    match kernel.code() {
+        Code::Native(library) => {
+            println!("loaded    {} (sha256 {})", library.path().display(), library.sha256());
+        }
+        #[cfg(feature = "wgpu")]
+        Code::Shader(device) => println!("loaded    as shaders for {}", device.info().name),
+        _ => {}
+    }
+    println!(
+        "ms        resolve {:.2}, fetch {:.2}, verify {:.2}, load {:.2}",
+        times.resolve_ms, times.fetch_ms, times.verify_ms, times.load_ms
+    );
+    Ok(())
+}
+
+fn anchor(kernel: &Kernel) -> String {
+    format!("archive sha256 {}", kernel.snapshot().archive_sha256())
+}
+
+fn as_json(kernel: &Kernel) -> Value {
+    let (snapshot, fetched) = (kernel.snapshot(), kernel.fetched());
+    let library = match kernel.code() {
+        Code::Native(library) => {
+            json!({ "path": library.path(), "sha256": library.sha256(), "handshake": library.handshake() })
+        }
+        _ => Value::Null,
+    };
+    let layers: Vec<_> = snapshot.layers().layers.iter().map(|layer| layer.name.as_str()).collect();
+    json!({
+        "repo": snapshot.repo(),
+        "version": snapshot.version(),
+        "revision": format!("sha256:{}", snapshot.archive_sha256()),
+        "variant": snapshot.variant(),
+        "path": snapshot.root(),
+        "from_cache": fetched.from_cache,
+        "repaired": kernel.repaired(),
+        "requests": fetched.requests,
+        "bytes_fetched": fetched.bytes_fetched,
+        "layers": layers,
+        "library": library,
+        "resolution": kernel.resolution(),
+        "ms": kernel.times(),
+    })
+}

@@ -1,0 +1,67 @@
+//! `--manifest`: files, folders and URLs.
+
+use std::path::Path;
+
+use kernelhub::fetch::{FetchOptions, Fetcher, Location};
+use kernelhub::hub::{Hub, HubBuilder};
+use kernelhub::manifest::KernelManifest;
+
+use crate::failure::Failure;
+use crate::progress::Bars;
+
+/// Settings that every command about kernels shares.
+#[derive(clap::Args)]
+pub(crate) struct HubOptions {
+    /// A kernel manifest: a file, a folder of *.toml files, or a URL. May be given more than once.
+    #[arg(long, value_name = "FILE|DIR|URL")]
+    manifest: Vec<String>,
+    /// Keep kernels below this folder instead of the default cache.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<std::path::PathBuf>,
+    /// Open no socket.
+    #[arg(long)]
+    offline: bool,
+}
+
+impl HubOptions {
+    /// Reads the manifests and sets up the hub.
+    pub(crate) fn hub(&self) -> Result<(Hub, Vec<KernelManifest>), Failure> {
+        let mut options = FetchOptions::from_env();
+        options.offline |= self.offline;
+        let fetcher = Fetcher::new(options.clone());
+        let mut builder: HubBuilder = Hub::builder().offline(options.offline).progress(Bars::default());
+        if let Some(cache) = &self.cache {
+            builder = builder.cache(cache);
+        }
+        let mut manifests = Vec::new();
+        for argument in &self.manifest {
+            for location in locations(argument)? {
+                let manifest = fetcher.fetch_manifest(&location)?;
+                manifests.push(manifest.clone());
+                builder = builder.manifest(manifest, location);
+            }
+        }
+        Ok((builder.build()?, manifests))
+    }
+}
+
+/// The manifests that an argument names: itself, or the `*.toml` files of a folder, by name.
+fn locations(argument: &str) -> Result<Vec<Location>, Failure> {
+    let folder = Path::new(argument);
+    if !folder.is_dir() {
+        return Ok(vec![argument.parse()?]);
+    }
+    let unreadable = |error: std::io::Error| Failure::new(format!("cannot list {argument}: {error}"), None);
+    let mut files = Vec::new();
+    for entry in folder.read_dir().map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_file() && path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(Failure::new(format!("{argument} holds no manifest"), Some("a manifest is a file *.toml")));
+    }
+    Ok(files.into_iter().map(Location::Local).collect())
+}

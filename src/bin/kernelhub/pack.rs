@@ -1,0 +1,61 @@
+//! `kernelhub pack`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kernelhub::manifest::BackendInfo;
+use kernelhub::names::RepoId;
+use kernelhub::pack::{PackSpec, manifest, pack_variant, write_manifest};
+use kernelhub::variant::Variant;
+
+use crate::failure::Failure;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The builds: a variant and the folder of its files, such as tvm-ffi01-cpu-x86_64-linux=build/cpu.
+    #[arg(required = true, value_name = "VARIANT=DIR")]
+    builds: Vec<String>,
+    /// The kernel repo to publish as, owner/name.
+    #[arg(long)]
+    repo: RepoId,
+    /// The kernel's version.
+    #[arg(long)]
+    version: u32,
+    /// The licence, as an SPDX expression.
+    #[arg(long)]
+    license: String,
+    /// One line about the kernel.
+    #[arg(long)]
+    description: Option<String>,
+    /// The folder for the archives and the manifest `<name>.toml`.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let mut packs = Vec::new();
+    let mut last = None;
+    for build in &options.builds {
+        let Some((variant, folder)) = build.split_once('=') else {
+            return Err(Failure::new(format!("{build:?} is not of the form VARIANT=DIR"), None));
+        };
+        let variant: Variant = variant.parse().map_err(Failure::plain)?;
+        let spec = PackSpec {
+            repo: options.repo.clone(),
+            version: options.version,
+            license: options.license.clone(),
+            description: options.description.clone(),
+            variant,
+            backend: BackendInfo::of(&variant),
+            provenance: None,
+        };
+        let packed = pack_variant(folder.as_ref(), &spec, &options.out)?;
+        println!("packed {} ({} bytes, sha256 {})", packed.archive.display(), packed.size, packed.sha256);
+        packs.push(packed);
+        last = Some(spec);
+    }
+    let spec = last.ok_or_else(|| Failure::new("no build was given", None))?;
+    let path = write_manifest(&manifest(&spec, &packs, &options.out)?, &options.out)?;
+    println!("wrote {}", path.display());
+    Ok(())
+}
