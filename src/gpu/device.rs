@@ -9,7 +9,7 @@ use super::guard::caught;
 use super::{GpuError, features};
 
 /// How long a call waits for the device to finish its work.
-pub const WAIT_LIMIT: Duration = Duration::from_secs(300);
+pub const WAIT_LIMIT: Duration = Duration::from_mins(5);
 
 /// An open GPU. Cloning shares it; it may be used from several threads at once.
 #[derive(Clone)]

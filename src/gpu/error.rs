@@ -118,6 +118,16 @@ pub enum GpuError {
         #[source]
         source: SignatureError,
     },
+    /// The text is longer than any shader may be.
+    #[error("{file}: a shader of {bytes} bytes; at most {maximum} are accepted")]
+    SourceTooLong {
+        /// The shader's file.
+        file: String,
+        /// The text's length, in bytes.
+        bytes: usize,
+        /// [`super::MAX_SOURCE_BYTES`].
+        maximum: usize,
+    },
     /// The text is not valid WGSL.
     #[error("{file}: not a valid shader: {message}")]
     Wgsl {
@@ -259,7 +269,11 @@ impl Hint for GpuError {
                 |near| format!("did you mean {near:?}?"),
             ),
             Self::Aliased { .. } => "give the output a tensor of its own".to_owned(),
-            Self::Panicked { .. } | Self::Wgsl { .. } | Self::Mismatch { .. } | Self::Declaration { .. } => {
+            Self::SourceTooLong { .. }
+            | Self::Panicked { .. }
+            | Self::Wgsl { .. }
+            | Self::Mismatch { .. }
+            | Self::Declaration { .. } => {
                 "the pack's shader is at fault: report it to its publisher, or use another version".to_owned()
             }
             _ => return None,

@@ -76,12 +76,12 @@ pub(super) fn inspect(
             format!("{:?}", entry.workgroup_size),
         ));
     }
-    let uses = info.get_entry_point(position);
-    let used = || module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty());
+    let entry_info = info.get_entry_point(position);
+    let used = module.global_variables.iter().filter(|(handle, _)| !entry_info[*handle].is_empty());
     let mut elements = vec![None; signature.tensors.len()];
     let mut has_params = false;
     let mut workgroup_bytes = 0_u64;
-    for (_, variable) in used() {
+    for (_, variable) in used {
         if variable.space == naga::AddressSpace::WorkGroup {
             let size = module.types[variable.ty].inner.try_size(module.to_ctx()).map_or(u64::MAX, u64::from);
             workgroup_bytes = workgroup_bytes

@@ -35,16 +35,19 @@ impl ShaderKernel {
     /// # Errors
     /// - [`GpuError::Declaration`] for a malformed declaration;
     /// - [`GpuError::UnknownFeature`], [`GpuError::FeatureUnsupported`];
+    /// - [`GpuError::SourceTooLong`] above [`MAX_SOURCE_BYTES`];
     /// - [`GpuError::Wgsl`] for a text that is no valid shader on this device, [`GpuError::MissingEntry`],
     ///   [`GpuError::Mismatch`];
-    /// - [`GpuError::LimitExceeded`] for a text above [`MAX_SOURCE_BYTES`], or a workgroup or its memory above the
-    ///   device's limits;
+    /// - [`GpuError::LimitExceeded`] for a workgroup or its memory above the device's limits;
     /// - [`GpuError::Panicked`] where the compiler panicked, or another fault of the device.
     pub fn compile(device: &Device, binding: &ShaderBinding, source: &str) -> Result<Self, GpuError> {
         let file = binding.file.as_str();
         let signature =
             binding.signature().map_err(|source| GpuError::Declaration { file: file.to_owned(), source })?;
-        device.check_limit(file, ("MAX_SOURCE_BYTES", "bytes"), source.len() as u64, MAX_SOURCE_BYTES as u64)?;
+        if source.len() > MAX_SOURCE_BYTES {
+            let bytes = source.len();
+            return Err(GpuError::SourceTooLong { file: file.to_owned(), bytes, maximum: MAX_SOURCE_BYTES });
+        }
         for name in &binding.features {
             let flag = features::flag(name)
                 .ok_or_else(|| GpuError::UnknownFeature { file: file.to_owned(), name: name.clone() })?;
