@@ -549,11 +549,29 @@ fn a_text_nested_or_chained_as_deep_as_it_may_be_long_is_survived() {
     assert!(matches!(nested, GpuError::Wgsl { .. }), "{nested}");
     let deep = [
         format!("f32({}lane)", "~".repeat(60_000)),
+        format!("f32({}(lane == 1u))", "!".repeat(60_000)),
+        format!("{}value", "- ".repeat(30_000)),
         format!("value{}", "+value".repeat(2_000)),
+        format!("value{}{}", "/*".repeat(15_000), "*/".repeat(15_000)),
         format!("0.0; if lane == 1u {{}} {}", "else if lane == 2u {} ".repeat(500)),
     ];
     for expression in deep {
-        assert!(matches!(replaced(&expression), Ok(_) | Err(GpuError::Wgsl { .. })), "{}", &expression[..40]);
+        let outcome = replaced(&expression);
+        assert!(matches!(outcome, Ok(_) | Err(GpuError::Wgsl { .. })), "{}: {outcome:?}", &expression[..40]);
+    }
+    let calls: String = (0..1500).map(|i| format!("fn f{i}(v:f32)->f32{{return f{}(v);}}\n", i + 1)).collect();
+    let types: String = (0..1500).map(|i| format!("struct S{} {{ a: S{i} }}\n", i + 1)).collect();
+    let constants: String = (0..1500).map(|i| format!("const c{i} = c{} + 1.0;\n", i + 1)).collect();
+    for (items, expression) in [
+        (calls + "fn f1500(v:f32)->f32{return v;}", "f0(value)"),
+        (types + "struct S0 { a: f32 } var<private> deep: S1500;", "value * value"),
+        (constants + "const c1500 = 1.0;", "value * c0"),
+    ] {
+        let outcome = compiled(&device, |_, source| {
+            *source = source.replace("value * value", expression);
+            source.push_str(&items);
+        });
+        assert!(matches!(outcome, Ok(_) | Err(GpuError::Wgsl { .. })), "{}: {outcome:?}", &items[..40]);
     }
     assert_usable(&device);
 }
