@@ -559,9 +559,10 @@ fn a_text_nested_or_chained_as_deep_as_it_may_be_long_is_survived() {
         let outcome = replaced(&expression);
         assert!(matches!(outcome, Ok(_) | Err(GpuError::Wgsl { .. })), "{}: {outcome:?}", &expression[..40]);
     }
-    let calls: String = (0..1500).map(|i| format!("fn f{i}(v:f32)->f32{{return f{}(v);}}\n", i + 1)).collect();
-    let types: String = (0..1500).map(|i| format!("struct S{} {{ a: S{i} }}\n", i + 1)).collect();
-    let constants: String = (0..1500).map(|i| format!("const c{i} = c{} + 1.0;\n", i + 1)).collect();
+    let chained = |item: fn(u32, u32) -> String| (0..1500).map(|i| item(i, i + 1)).collect::<Vec<_>>().join("\n");
+    let calls = chained(|i, next| format!("fn f{i}(v:f32)->f32{{return f{next}(v);}}"));
+    let types = chained(|i, next| format!("struct S{next} {{ a: S{i} }}"));
+    let constants = chained(|i, next| format!("const c{i} = c{next} + 1.0;"));
     for (items, expression) in [
         (calls + "fn f1500(v:f32)->f32{return v;}", "f0(value)"),
         (types + "struct S0 { a: f32 } var<private> deep: S1500;", "value * value"),
