@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::adapter::{Adapter, AdapterInfo};
+use super::error::printable;
 use super::guard::caught;
 use super::{GpuError, features};
 
@@ -173,10 +174,10 @@ impl Device {
         match errors.into_iter().flatten().next() {
             Some(wgpu::Error::OutOfMemory { .. }) => Err(GpuError::OutOfMemory { operation }),
             Some(wgpu::Error::Internal { description, .. }) => {
-                Err(GpuError::Internal { operation, message: description })
+                Err(GpuError::Internal { operation, message: printable(&description) })
             }
             Some(wgpu::Error::Validation { description, .. }) => {
-                Err(GpuError::Validation { operation, message: description })
+                Err(GpuError::Validation { operation, message: printable(&description) })
             }
             None => match self.inner.faults.uncaught.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(message) => Err(GpuError::Internal { operation, message }),

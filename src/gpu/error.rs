@@ -6,6 +6,9 @@ use crate::dtype::DType;
 use crate::hint::{Hint, nearest};
 use crate::manifest::{GridError, SignatureError};
 
+/// Longest compiler message kept, in characters: a message quotes the shader, whose lines can be of any length.
+const MAX_MESSAGE_CHARS: usize = 4000;
+
 /// A fault of an adapter, a device, a shader or a launch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -283,4 +286,10 @@ impl Hint for GpuError {
 
 fn did_you_mean(name: &str, known: &[String]) -> Option<String> {
     nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean {near:?}?"))
+}
+
+/// A compiler's message without control characters that a hostile text could smuggle into a terminal.
+pub(super) fn printable(message: &str) -> String {
+    let clean = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
+    message.trim().chars().take(MAX_MESSAGE_CHARS).map(clean).collect()
 }

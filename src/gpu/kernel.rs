@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::guard::on_deep_stack;
-use super::inspect::{Element, inspect, printable};
+use super::inspect::{Element, inspect};
 use super::{Device, GpuError, features};
 use crate::manifest::{Access, ShaderBinding, ShaderSignature};
 
@@ -101,7 +101,7 @@ fn build(
         })
     });
     let module = module.map_err(|error| match error {
-        GpuError::Validation { message, .. } => GpuError::Wgsl { file: file.to_owned(), message: printable(&message) },
+        GpuError::Validation { message, .. } => GpuError::Wgsl { file: file.to_owned(), message },
         other => other,
     })?;
     let entry = |slot: usize, kind| wgpu::BindGroupLayoutEntry {

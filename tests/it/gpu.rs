@@ -363,6 +363,9 @@ fn a_shader_is_held_to_its_declaration() {
         let error = compiled(&device, change).unwrap_err();
         assert!(matches!(&error, GpuError::Mismatch { what, .. } if what == named), "{named}: {error}");
     }
+    let (binding, source) = copy_shader("vec3<f32>", "", &[]);
+    let gaps = ShaderKernel::compile(&device, &binding, &source).unwrap_err();
+    assert!(matches!(&gaps, GpuError::Mismatch { what, .. } if what == "group 0, binding 0"), "{gaps}");
     let unused = compiled(&device, |_, source| *source = source.replace(" * weight[column]", "")).unwrap_err();
     assert!(matches!(&unused, GpuError::Mismatch { actual, .. } if actual == "no use of it"), "{unused}");
     let declaration = compiled(&device, |binding, _| binding.grid[0] = "columns".to_owned()).unwrap_err();
