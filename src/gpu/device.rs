@@ -66,7 +66,10 @@ impl Device {
         device.set_device_lost_callback({
             let faults = Arc::clone(&faults);
             move |reason, message| {
-                tracing::warn!(?reason, message, "the device is lost");
+                // wgpu also reports the plain end of a device here.
+                if reason != wgpu::DeviceLostReason::Destroyed {
+                    tracing::warn!(message, "the device is lost");
+                }
                 faults.mark_lost(if message.is_empty() { format!("{reason:?}") } else { message });
             }
         });

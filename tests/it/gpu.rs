@@ -275,6 +275,9 @@ fn tensors_beyond_the_device_are_refused_before_they_are_made() {
     let limit = device.info().limits.max_storage_binding_bytes;
     let error = device.empty(DType::F32, &[usize::try_from(limit / 4 + 1).unwrap()]).unwrap_err();
     assert!(matches!(error, GpuError::LimitExceeded { maximum, .. } if maximum == limit), "{error}");
+    // More elements than 32 bits count.
+    let error = device.empty(DType::F32, &[255 * 2048, 2 * 6144]).unwrap_err();
+    assert!(matches!(error, GpuError::LimitExceeded { requested: 25_669_140_480, .. }), "{error}");
     let error = device.empty(DType::F64, &[usize::MAX, 2]).unwrap_err();
     assert!(matches!(error, GpuError::TooLarge { .. }), "{error}");
     assert!(device.empty(DType::F64, &[usize::MAX, 2, 0]).unwrap().download().unwrap().is_empty());
@@ -343,6 +346,18 @@ fn a_shader_is_held_to_its_declaration() {
 
     let workgroup = compiled(&device, |binding, _| binding.workgroup = [128, 1, 1]).unwrap_err();
     assert!(matches!(&workgroup, GpuError::Mismatch { what, .. } if what == "the workgroup size"), "{workgroup}");
+    assert_eq!(
+        workgroup.to_string(),
+        "rms_norm.wgsl: the workgroup size is declared as [128, 1, 1], and the shader has [256, 1, 1]"
+    );
+    let params = compiled(&device, |binding, _| binding.params.swap(0, 1)).unwrap_err();
+    assert_eq!(
+        params.to_string(),
+        "rms_norm.wgsl: group 0, binding 3 is declared as var<uniform> struct { width: u32, rows: u32, eps: f32 }, and \
+         the shader has var<uniform> struct { rows: u32, width: u32, eps: f32 }"
+    );
+    let moved = compiled(&device, |_, source| *source = source.replacen("@group(0)", "@group(1)", 1)).unwrap_err();
+    assert!(matches!(&moved, GpuError::Mismatch { what, .. } if what == "group 1, binding 0"), "{moved}");
 
     let changes: [(&str, Change); 9] = [
         ("group 0, binding 0", |binding, _| binding.bindings.swap(0, 1)),
