@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::adapter::{Adapter, AdapterInfo};
+use super::error::printable;
 use super::guard::caught;
 use super::{GpuError, features};
 
 /// How long a call waits for the device to finish its work.
-pub const WAIT_LIMIT: Duration = Duration::from_secs(300);
+pub const WAIT_LIMIT: Duration = Duration::from_mins(5);
 
 /// An open GPU. Cloning shares it; it may be used from several threads at once.
 #[derive(Clone)]
@@ -65,7 +66,10 @@ impl Device {
         device.set_device_lost_callback({
             let faults = Arc::clone(&faults);
             move |reason, message| {
-                tracing::warn!(?reason, message, "the device is lost");
+                // wgpu also reports the plain end of a device here.
+                if reason != wgpu::DeviceLostReason::Destroyed {
+                    tracing::warn!(message, "the device is lost");
+                }
                 faults.mark_lost(if message.is_empty() { format!("{reason:?}") } else { message });
             }
         });
@@ -173,10 +177,10 @@ impl Device {
         match errors.into_iter().flatten().next() {
             Some(wgpu::Error::OutOfMemory { .. }) => Err(GpuError::OutOfMemory { operation }),
             Some(wgpu::Error::Internal { description, .. }) => {
-                Err(GpuError::Internal { operation, message: description })
+                Err(GpuError::Internal { operation, message: printable(&description) })
             }
             Some(wgpu::Error::Validation { description, .. }) => {
-                Err(GpuError::Validation { operation, message: description })
+                Err(GpuError::Validation { operation, message: printable(&description) })
             }
             None => match self.inner.faults.uncaught.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 Some(message) => Err(GpuError::Internal { operation, message }),

@@ -6,6 +6,9 @@ use crate::dtype::DType;
 use crate::hint::{Hint, nearest};
 use crate::manifest::{GridError, SignatureError};
 
+/// Longest compiler message kept, in characters: a message quotes the shader, whose lines can be of any length.
+const MAX_MESSAGE_CHARS: usize = 4000;
+
 /// A fault of an adapter, a device, a shader or a launch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -117,6 +120,16 @@ pub enum GpuError {
         /// Which string.
         #[source]
         source: SignatureError,
+    },
+    /// The text is longer than any shader may be.
+    #[error("{file}: a shader of {bytes} bytes; at most {maximum} are accepted")]
+    SourceTooLong {
+        /// The shader's file.
+        file: String,
+        /// The text's length, in bytes.
+        bytes: usize,
+        /// [`super::MAX_SOURCE_BYTES`].
+        maximum: usize,
     },
     /// The text is not valid WGSL.
     #[error("{file}: not a valid shader: {message}")]
@@ -259,7 +272,11 @@ impl Hint for GpuError {
                 |near| format!("did you mean {near:?}?"),
             ),
             Self::Aliased { .. } => "give the output a tensor of its own".to_owned(),
-            Self::Panicked { .. } | Self::Wgsl { .. } | Self::Mismatch { .. } | Self::Declaration { .. } => {
+            Self::SourceTooLong { .. }
+            | Self::Panicked { .. }
+            | Self::Wgsl { .. }
+            | Self::Mismatch { .. }
+            | Self::Declaration { .. } => {
                 "the pack's shader is at fault: report it to its publisher, or use another version".to_owned()
             }
             _ => return None,
@@ -269,4 +286,10 @@ impl Hint for GpuError {
 
 fn did_you_mean(name: &str, known: &[String]) -> Option<String> {
     nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean {near:?}?"))
+}
+
+/// A compiler's message without control characters that a hostile text could smuggle into a terminal.
+pub(super) fn printable(message: &str) -> String {
+    let clean = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
+    message.trim().chars().take(MAX_MESSAGE_CHARS).map(clean).collect()
 }

@@ -2,12 +2,11 @@
 
 use wgpu::naga;
 
+use super::error::printable;
 use super::{Device, GpuError};
 use crate::dtype::DType;
 use crate::manifest::{Access, ShaderBinding, ShaderSignature};
 
-/// Longest compiler message kept, in characters: a message quotes the shader, whose lines can be of any length.
-const MAX_MESSAGE_CHARS: usize = 4000;
 /// Workgroup variables are laid out in units of this many bytes, as the WebGPU limit counts them.
 const WORKGROUP_UNIT: u64 = 16;
 
@@ -47,96 +46,161 @@ pub(super) fn inspect(
 ) -> Result<Vec<Element>, GpuError> {
     let file = binding.file.as_str();
     let invalid = |message: &str| GpuError::Wgsl { file: file.to_owned(), message: printable(message) };
-    let mismatch = |what: String, declared: String, actual: String| GpuError::Mismatch {
-        file: file.to_owned(),
-        what,
-        declared,
-        actual,
-    };
     let module =
         naga::front::wgsl::parse_str(source).map_err(|error| invalid(&error.emit_to_string_with_path(source, file)))?;
     // With every capability: which of them this device has is wgpu's to check, and its message names the feature.
     let info = naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())
         .validate(&module)
         .map_err(|error| invalid(&error.emit_to_string_with_path(source, file)))?;
-    if !module.overrides.is_empty() {
-        let actual = format!("{} override constants", module.overrides.len());
-        return Err(mismatch("what the host sets".to_owned(), "bindings and params only".to_owned(), actual));
-    }
-    let compute = |entry: &&naga::EntryPoint| entry.stage == naga::ShaderStage::Compute;
-    let Some(position) = module.entry_points.iter().position(|e| compute(&e) && e.name == binding.entry) else {
-        let found = module.entry_points.iter().filter(compute).map(|entry| entry.name.clone()).collect();
-        return Err(GpuError::MissingEntry { file: file.to_owned(), entry: binding.entry.clone(), found });
-    };
-    let entry = &module.entry_points[position];
-    if entry.workgroup_size != binding.workgroup {
-        return Err(mismatch(
-            "the workgroup size".to_owned(),
-            format!("{:?}", binding.workgroup),
-            format!("{:?}", entry.workgroup_size),
-        ));
-    }
+    let shader = Shader { module: &module, file };
+    let position = shader.entry_point(binding)?;
     let uses = info.get_entry_point(position);
-    let used = || module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty());
-    let mut elements = vec![None; signature.tensors.len()];
-    let mut has_params = false;
-    let mut workgroup_bytes = 0_u64;
-    for (_, variable) in used() {
-        if variable.space == naga::AddressSpace::WorkGroup {
-            let size = module.types[variable.ty].inner.try_size(module.to_ctx()).map_or(u64::MAX, u64::from);
-            workgroup_bytes = workgroup_bytes
-                .saturating_add(size.saturating_add(WORKGROUP_UNIT - 1) / WORKGROUP_UNIT * WORKGROUP_UNIT);
+    // The variables that the entry point reaches, also through functions: a file may hold several entry points.
+    let variables: Vec<_> =
+        module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()).map(|(_, v)| v).collect();
+    let elements = shader.tensors(signature, &variables)?;
+    check_workgroup(device, binding, shader.workgroup_bytes(&variables))?;
+    Ok(elements)
+}
+
+/// A valid module and its name.
+struct Shader<'a> {
+    module: &'a naga::Module,
+    file: &'a str,
+}
+
+impl Shader<'_> {
+    fn mismatch(&self, what: &str, declared: &str, actual: String) -> GpuError {
+        GpuError::Mismatch { file: self.file.to_owned(), what: what.to_owned(), declared: declared.to_owned(), actual }
+    }
+
+    /// Position of the declared entry point, with the declared workgroup size.
+    fn entry_point(&self, binding: &ShaderBinding) -> Result<usize, GpuError> {
+        let entries = &self.module.entry_points;
+        if !self.module.overrides.is_empty() {
+            let actual = format!("{} override constants", self.module.overrides.len());
+            return Err(self.mismatch("what the host sets", "bindings and params only", actual));
         }
-        let name = variable.name.as_deref().unwrap_or("");
-        let Some(at) = &variable.binding else {
-            if variable.space == naga::AddressSpace::Immediate {
-                let declared = "bindings and params only".to_owned();
-                return Err(mismatch("what the host sets".to_owned(), declared, format!("the immediate {name:?}")));
-            }
-            continue;
+        let is_compute = |entry: &naga::EntryPoint| entry.stage == naga::ShaderStage::Compute;
+        let Some(position) = entries.iter().position(|entry| is_compute(entry) && entry.name == binding.entry) else {
+            let found = entries.iter().filter(|entry| is_compute(entry)).map(|entry| entry.name.clone()).collect();
+            return Err(GpuError::MissingEntry { file: self.file.to_owned(), entry: binding.entry.clone(), found });
         };
-        let what = format!("group {}, binding {}", at.group, at.binding);
-        let slot = at.binding as usize;
-        let actual = describe(&module, variable);
-        if at.group == 0 && slot < signature.tensors.len() {
-            let tensor = &signature.tensors[slot];
-            let element = element_of(&module, variable);
-            let right_access = match (variable.space, tensor.access) {
-                (naga::AddressSpace::Storage { access }, Access::Read) => access == naga::StorageAccess::LOAD,
-                (naga::AddressSpace::Storage { access }, Access::Write) => access.contains(naga::StorageAccess::STORE),
-                _ => false,
+        let actual = entries[position].workgroup_size;
+        if actual != binding.workgroup {
+            let declared = format!("{:?}", binding.workgroup);
+            return Err(self.mismatch("the workgroup size", &declared, format!("{actual:?}")));
+        }
+        Ok(position)
+    }
+
+    /// The element of each declared tensor; every bound variable is declared, and every declared one is used.
+    fn tensors(
+        &self,
+        signature: &ShaderSignature,
+        variables: &[&naga::GlobalVariable],
+    ) -> Result<Vec<Element>, GpuError> {
+        let mut elements = vec![None; signature.tensors.len()];
+        // A shader without parameters has no block to use.
+        let mut uses_params = signature.params.is_empty();
+        for variable in variables {
+            let actual = self.describe(variable);
+            let Some(at) = &variable.binding else {
+                if variable.space == naga::AddressSpace::Immediate {
+                    return Err(self.mismatch("what the host sets", "bindings and params only", actual));
+                }
+                continue;
             };
-            if name != tensor.name || !right_access || element.is_none() {
-                let access = if tensor.access == Access::Read { "read" } else { "read_write" };
-                return Err(mismatch(
-                    what,
-                    format!("var<storage, {access}> {}: array of scalars", tensor.name),
-                    actual,
-                ));
+            let what = format!("group {}, binding {}", at.group, at.binding);
+            let slot = at.binding as usize;
+            let declared = match signature.tensors.get(slot) {
+                _ if at.group != 0 => "nothing".to_owned(),
+                Some(tensor) => storage(&tensor.name, tensor.access == Access::Write, ELEMENTS),
+                None if slot == signature.tensors.len() && !signature.params.is_empty() => {
+                    uniform(signature.params.iter().map(|param| (param.name.as_str(), param.kind.as_str())))
+                }
+                None => "nothing".to_owned(),
+            };
+            if actual != declared {
+                return Err(self.mismatch(&what, &declared, actual));
             }
-            elements[slot] = element;
-        } else if at.group == 0 && slot == signature.tensors.len() && !signature.params.is_empty() {
-            let declared = block(signature.params.iter().map(|param| (param.name.as_str(), param.kind.as_str())));
-            if variable.space != naga::AddressSpace::Uniform || actual != format!("var<uniform> {declared}") {
-                return Err(mismatch(what, format!("var<uniform> {declared}"), actual));
+            match elements.get_mut(slot) {
+                Some(element) => *element = self.element(variable),
+                None => uses_params = true,
             }
-            has_params = true;
-        } else {
-            return Err(mismatch(what, "nothing".to_owned(), actual));
+        }
+        let unused = |slot: usize, declared: &str| {
+            self.mismatch(&format!("group 0, binding {slot}"), declared, "no use of it".to_owned())
+        };
+        if !uses_params {
+            return Err(unused(signature.tensors.len(), "the parameter block"));
+        }
+        let slots = elements.into_iter().zip(&signature.tensors).enumerate();
+        slots.map(|(slot, (element, tensor))| element.ok_or_else(|| unused(slot, &tensor.name))).collect()
+    }
+
+    /// Workgroup memory, in bytes.
+    fn workgroup_bytes(&self, variables: &[&naga::GlobalVariable]) -> u64 {
+        let shared = variables.iter().filter(|variable| variable.space == naga::AddressSpace::WorkGroup);
+        shared.fold(0, |bytes, variable| {
+            let size = self.module.types[variable.ty].inner.try_size(self.module.to_ctx()).map_or(u64::MAX, u64::from);
+            bytes.saturating_add(size.div_ceil(WORKGROUP_UNIT).saturating_mul(WORKGROUP_UNIT))
+        })
+    }
+
+    /// The scalar of an array of scalars, vectors or atomics that lie without gaps, as a tensor's elements do: an array
+    /// of `vec3` has gaps.
+    fn element(&self, variable: &naga::GlobalVariable) -> Option<Element> {
+        let naga::TypeInner::Array { base, stride, .. } = self.module.types[variable.ty].inner else { return None };
+        let inner = &self.module.types[base].inner;
+        match *inner {
+            naga::TypeInner::Scalar(scalar)
+            | naga::TypeInner::Vector { scalar, .. }
+            | naga::TypeInner::Atomic(scalar)
+                if inner.try_size(self.module.to_ctx()) == Some(stride) =>
+            {
+                Some(Element(scalar))
+            }
+            _ => None,
         }
     }
-    if !has_params && !signature.params.is_empty() {
-        let what = format!("group 0, binding {}", signature.tensors.len());
-        return Err(mismatch(what, "the parameter block".to_owned(), "no use of it".to_owned()));
+
+    /// A variable, for comparison and for messages.
+    fn describe(&self, variable: &naga::GlobalVariable) -> String {
+        let name = variable.name.as_deref().unwrap_or("");
+        let inner = &self.module.types[variable.ty].inner;
+        match (variable.space, inner) {
+            (naga::AddressSpace::Uniform, naga::TypeInner::Struct { members, .. }) => {
+                uniform(members.iter().enumerate().map(|(index, member)| {
+                    // A field that an attribute moved lies elsewhere than the host writes it.
+                    let in_place = u32::try_from(index * 4) == Ok(member.offset);
+                    let kind = match self.module.types[member.ty].inner {
+                        naga::TypeInner::Scalar(naga::Scalar::U32) if in_place => "u32",
+                        naga::TypeInner::Scalar(naga::Scalar::F32) if in_place => "f32",
+                        _ => "another type or offset",
+                    };
+                    (member.name.as_deref().unwrap_or(""), kind)
+                }))
+            }
+            (naga::AddressSpace::Storage { access }, _) => {
+                let kind = if self.element(variable).is_some() { ELEMENTS } else { "another type" };
+                storage(name, access.contains(naga::StorageAccess::STORE), kind)
+            }
+            (space, _) => format!("the variable {name:?} in {space:?}"),
+        }
     }
-    check_workgroup(device, binding, workgroup_bytes)?;
-    let tensors = elements.into_iter().zip(&signature.tensors).enumerate();
-    tensors
-        .map(|(slot, (element, tensor))| {
-            let (what, declared) = (format!("group 0, binding {slot}"), format!("the tensor {:?}", tensor.name));
-            element.ok_or_else(|| mismatch(what, declared, "no use of it".to_owned()))
-        })
-        .collect()
+}
+
+/// The words for what a tensor can be bound to.
+const ELEMENTS: &str = "an array of scalars or gapless vectors";
+
+fn storage(name: &str, is_written: bool, kind: &str) -> String {
+    format!("var<storage, {}> {name}: {kind}", if is_written { "read_write" } else { "read" })
+}
+
+fn uniform<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let fields: Vec<_> = fields.map(|(name, kind)| format!("{name}: {kind}")).collect();
+    format!("var<uniform> struct {{ {} }}", fields.join(", "))
 }
 
 fn check_workgroup(device: &Device, binding: &ShaderBinding, workgroup_bytes: u64) -> Result<(), GpuError> {
@@ -165,54 +229,4 @@ fn check_workgroup(device: &Device, binding: &ShaderBinding, workgroup_bytes: u6
         device.check_limit(file, (limit, unit), requested, u64::from(maximum))?;
     }
     Ok(())
-}
-
-/// The scalar of an array of scalars, vectors or atomics.
-fn element_of(module: &naga::Module, variable: &naga::GlobalVariable) -> Option<Element> {
-    let naga::TypeInner::Array { base, .. } = module.types[variable.ty].inner else { return None };
-    match module.types[base].inner {
-        naga::TypeInner::Scalar(scalar) | naga::TypeInner::Vector { scalar, .. } | naga::TypeInner::Atomic(scalar) => {
-            Some(Element(scalar))
-        }
-        _ => None,
-    }
-}
-
-/// A parameter block, for comparison and for messages.
-fn block<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let fields: Vec<_> = fields.map(|(name, kind)| format!("{name}: {kind}")).collect();
-    format!("struct {{ {} }}", fields.join(", "))
-}
-
-/// A variable, for comparison and for messages.
-fn describe(module: &naga::Module, variable: &naga::GlobalVariable) -> String {
-    let name = variable.name.as_deref().unwrap_or("");
-    let inner = &module.types[variable.ty].inner;
-    match (variable.space, inner) {
-        (naga::AddressSpace::Uniform, naga::TypeInner::Struct { members, .. }) => {
-            let fields = members.iter().enumerate().map(|(index, member)| {
-                // A field that an attribute moved lies elsewhere than the host writes it.
-                let in_place = u32::try_from(index * 4) == Ok(member.offset);
-                let kind = match module.types[member.ty].inner {
-                    naga::TypeInner::Scalar(naga::Scalar::U32) if in_place => "u32",
-                    naga::TypeInner::Scalar(naga::Scalar::F32) if in_place => "f32",
-                    _ => "another type or offset",
-                };
-                (member.name.as_deref().unwrap_or(""), kind)
-            });
-            format!("var<uniform> {}", block(fields))
-        }
-        (naga::AddressSpace::Storage { access }, _) => {
-            let access = if access.contains(naga::StorageAccess::STORE) { "read_write" } else { "read" };
-            let kind = if element_of(module, variable).is_some() { "array of scalars" } else { "another type" };
-            format!("var<storage, {access}> {name}: {kind}")
-        }
-        (space, _) => format!("the variable {name:?} in {space:?}"),
-    }
-}
-
-/// A compiler's message without control characters that a hostile text could smuggle into a terminal.
-pub(super) fn printable(message: &str) -> String {
-    let clean = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
-    message.trim().chars().take(MAX_MESSAGE_CHARS).map(clean).collect()
 }

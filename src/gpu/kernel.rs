@@ -3,14 +3,14 @@
 use std::fmt;
 
 use super::guard::on_deep_stack;
-use super::inspect::{Element, inspect, printable};
+use super::inspect::{Element, inspect};
 use super::{Device, GpuError, features};
 use crate::manifest::{Access, ShaderBinding, ShaderSignature};
 
 /// Longest shader text accepted, in bytes.
 ///
-/// A compiler's recursion is as deep as the text is long, so this bounds the stack that it needs: 64 KiB of one operator
-/// was measured to fit the compiler's thread in a debug build, where frames are largest.
+/// A compiler's recursion is as deep as the text is long, so this bounds the stack that compiling it reserves: 1 GiB for
+/// the longest text, 16 MiB for one of 1 KiB.
 pub const MAX_SOURCE_BYTES: usize = 64 << 10;
 
 /// A compute shader that was checked against its declaration and compiled for one device.
@@ -35,16 +35,19 @@ impl ShaderKernel {
     /// # Errors
     /// - [`GpuError::Declaration`] for a malformed declaration;
     /// - [`GpuError::UnknownFeature`], [`GpuError::FeatureUnsupported`];
+    /// - [`GpuError::SourceTooLong`] above [`MAX_SOURCE_BYTES`];
     /// - [`GpuError::Wgsl`] for a text that is no valid shader on this device, [`GpuError::MissingEntry`],
     ///   [`GpuError::Mismatch`];
-    /// - [`GpuError::LimitExceeded`] for a text above [`MAX_SOURCE_BYTES`], or a workgroup or its memory above the
-    ///   device's limits;
+    /// - [`GpuError::LimitExceeded`] for a workgroup or its memory above the device's limits;
     /// - [`GpuError::Panicked`] where the compiler panicked, or another fault of the device.
     pub fn compile(device: &Device, binding: &ShaderBinding, source: &str) -> Result<Self, GpuError> {
         let file = binding.file.as_str();
         let signature =
             binding.signature().map_err(|source| GpuError::Declaration { file: file.to_owned(), source })?;
-        device.check_limit(file, ("MAX_SOURCE_BYTES", "bytes"), source.len() as u64, MAX_SOURCE_BYTES as u64)?;
+        if source.len() > MAX_SOURCE_BYTES {
+            let bytes = source.len();
+            return Err(GpuError::SourceTooLong { file: file.to_owned(), bytes, maximum: MAX_SOURCE_BYTES });
+        }
         for name in &binding.features {
             let flag = features::flag(name)
                 .ok_or_else(|| GpuError::UnknownFeature { file: file.to_owned(), name: name.clone() })?;
@@ -56,7 +59,7 @@ impl ShaderKernel {
                 });
             }
         }
-        let (elements, layout, pipeline) = on_deep_stack(&format!("compiling {file}"), || {
+        let (elements, layout, pipeline) = on_deep_stack(&format!("compiling {file}"), source.len(), || {
             let elements = inspect(device, binding, &signature, source)?;
             let (layout, pipeline) = build(device, binding, &signature, source)?;
             Ok::<_, GpuError>((elements, layout, pipeline))
@@ -98,7 +101,7 @@ fn build(
         })
     });
     let module = module.map_err(|error| match error {
-        GpuError::Validation { message, .. } => GpuError::Wgsl { file: file.to_owned(), message: printable(&message) },
+        GpuError::Validation { message, .. } => GpuError::Wgsl { file: file.to_owned(), message },
         other => other,
     })?;
     let entry = |slot: usize, kind| wgpu::BindGroupLayoutEntry {

@@ -8,6 +8,10 @@ use crate::dtype::DType;
 /// Buffers are sized, and copies made, in multiples of this many bytes.
 const ALIGNMENT: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
 
+/// Uploads of at least this many bytes are handed to the device at once. wgpu keeps a copy of what was written until the
+/// next submission, and a model's weights would otherwise be held twice.
+const FLUSH_BYTES: u64 = 1 << 20;
+
 /// A contiguous, row-major tensor in the memory of one device. Cloning shares it.
 #[derive(Debug, Clone)]
 pub struct GpuTensor {
@@ -66,6 +70,9 @@ impl Device {
             }
             if !rest.is_empty() {
                 queue.write_buffer(&tensor.buffer, words.len() as u64, &last);
+            }
+            if expected >= FLUSH_BYTES {
+                queue.submit([]);
             }
         })?;
         Ok(tensor)
