@@ -133,7 +133,7 @@ pub enum Reason {
         actual: Option<Version>,
     },
     /// A shader pack, and no adapter that it serves.
-    #[error("a shader pack for {} adapters; {}", served(.target), present(.adapters, *.unprobed))]
+    #[error("a shader pack for {} adapters; {}", served(*.target), present(.adapters, *.unprobed))]
     ShaderNeedsAdapter {
         /// What it is for: `universal` or a device key.
         #[serde(with = "target_text")]
@@ -150,8 +150,10 @@ pub enum Reason {
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "snake_case")]
 #[non_exhaustive]
 pub enum Note {
-    /// libtvm_ffi was not found, and whether the build needs it shows only after the download.
-    #[error("accepted by its tag: whether it imports libtvm_ffi, which was not found, is known after the download")]
+    /// No `libtvm_ffi` of its version was found, and whether the build needs one shows only after the download.
+    #[error(
+        "accepted by its tag: no libtvm_ffi of that version was found, and only the download shows if it needs one"
+    )]
     TvmFfiUnknown,
     /// Neither `metadata.json` nor the device tells enough to compare architectures.
     #[error("unknown whether it has code for {device}")]
@@ -217,11 +219,8 @@ fn absent(unprobed: bool, masked_by: Option<&str>) -> String {
     }
 }
 
-fn served(target: &ShaderTarget) -> String {
-    match target {
-        ShaderTarget::Universal => "all".to_owned(),
-        ShaderTarget::Device(key) => key.to_string(),
-    }
+fn served(target: ShaderTarget) -> &'static str {
+    target.key().map_or("all", DeviceKey::as_str)
 }
 
 fn present(keys: &[DeviceKey], unprobed: bool) -> String {

@@ -1,4 +1,5 @@
 //! Described machines against lists of builds, through the public interface.
+#![expect(clippy::unwrap_used, reason = "a helper panics as the test that calls it would")]
 
 use kernelhub::dtype::DType;
 use kernelhub::hint::Hint as _;
@@ -208,6 +209,7 @@ fn tvm_ffi_is_needed_only_by_builds_that_import_it() {
     assert_eq!(resolve(&[build(Some(true))], &with_tvm_ffi(linux()), &CPU).chosen, Some(0));
     let mut newer = with_tvm_ffi(linux());
     newer.tvm_ffi.as_mut().unwrap().version = Some("0.2.0".to_owned());
+    assert_eq!(resolve(&[build(None)], &newer, &CPU).decisions[0].notes(), [Note::TvmFfiUnknown]);
     assert!(matches!(reason(build(Some(true)), &newer, &CPU), Reason::FrameworkVersion { .. }));
     assert_eq!(resolve(&[build(Some(false))], &newer, &CPU).chosen, Some(0));
 }
@@ -250,8 +252,7 @@ fn shaders_serve_the_adapters_of_their_target() {
     let resolution = resolve(&Candidate::from_names(packs), &laptop, &WGPU);
     assert_eq!(resolution.chosen_decision().unwrap().device().unwrap().to_string(), "xpu:0");
     // One adapter by its own number.
-    let mut request = WGPU;
-    request.index = Some(0);
+    let request = Request::one(DeviceKey::Wgpu, 0);
     let resolution = resolve(&Candidate::from_names(packs), &laptop, &request);
     let decision = resolution.chosen_decision().unwrap();
     assert_eq!(decision.device().unwrap().to_string(), "wgpu:0");
@@ -295,8 +296,7 @@ fn missing_masked_and_unprobed_devices_are_told_apart() {
     machine.unprobed.insert(DeviceKey::Cuda);
     assert_eq!(text(&machine, &CUDA), "needs device cuda; such devices are not probed yet");
     let mut machine = cuda(12, 8, "9.0");
-    let mut second = CUDA;
-    second.index = Some(1);
+    let second = Request::one(DeviceKey::Cuda, 1);
     assert_eq!(text(&machine, &second), "needs device cuda:1; there is none here");
     machine.devices[0].masked_by = Some("CUDA_VISIBLE_DEVICES=".to_owned());
     assert_eq!(text(&machine, &CUDA), "needs device cuda; it is hidden by CUDA_VISIBLE_DEVICES=");
@@ -418,7 +418,7 @@ proptest! {
         prop_assert_eq!(a.decisions.len(), candidates.len());
         let winners = a.decisions.iter().filter(|d| matches!(d.verdict, Verdict::Chosen { .. })).count();
         prop_assert_eq!(winners, usize::from(a.chosen.is_some()));
-        prop_assert_eq!(a.chosen.is_some(), a.decisions.iter().any(|d| d.accepted()));
+        prop_assert_eq!(a.chosen.is_some(), a.decisions.iter().any(kernelhub::resolve::Decision::accepted));
     }
 
     #[test]
