@@ -27,7 +27,7 @@ pub enum ResolveError {
     #[error("there is no build to choose from")]
     NoCandidates,
     /// Every build is rejected.
-    #[error("none of {} fits {}:\n{resolution}", count(.resolution.decisions.len()), asked(.resolution.request.target))]
+    #[error("none of {} fits {}:\n{}", count(.resolution.decisions.len()), asked(.resolution.request.target), table(.resolution))]
     NothingFits {
         /// The whole trace, with a reason for every build.
         resolution: Box<Resolution>,
@@ -42,6 +42,11 @@ pub enum ResolveError {
 
 fn count(builds: usize) -> String {
     if builds == 1 { "1 build".to_owned() } else { format!("{builds} builds") }
+}
+
+/// The trace, without the end of its last line: what comes after an error's text is its printer's business.
+fn table(resolution: &Resolution) -> String {
+    resolution.to_string().trim_end().to_owned()
 }
 
 fn asked(target: Target) -> String {

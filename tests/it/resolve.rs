@@ -372,6 +372,30 @@ fn devices_read_as_a_table() {
 }
 
 #[test]
+fn a_machine_can_be_written_by_hand() {
+    let text = r#"{
+        "os": "linux", "arch": "x86_64", "libc": {"glibc": "2.34"},
+        "tvm_ffi": {"path": "/usr/lib/libtvm_ffi.so", "version": "0.1.9"},
+        "devices": [
+            {"key": "cuda", "index": 1, "name": "B200", "route": "native", "backend_version": "12.9", "capability": "10.0"},
+            {"key": "cuda", "index": 0, "name": "A10", "route": "native", "backend_version": "12.9", "capability": "8.6"}
+        ]
+    }"#;
+    let machine: SystemInfo = serde_json::from_str(text).unwrap();
+    let mut candidate = named("tvm-ffi01-cu128-x86_64-linux");
+    candidate.archs = Some(vec!["10.0a".to_owned()]);
+    // Code for one of the two devices: it is that one that the build serves.
+    let resolution = resolve(&[candidate.clone()], &machine, &CUDA);
+    assert_eq!(resolution.decisions[0].device().unwrap().to_string(), "cuda:1");
+    assert!(matches!(
+        reason(candidate.clone(), &machine, &Request::one(DeviceKey::Cuda, 0)),
+        Reason::Capability { actual: Capability { major: 8, minor: 6 }, .. }
+    ));
+    candidate.archs = Some(vec!["8.0".to_owned(), "10.0a".to_owned()]);
+    assert_eq!(resolve(&[candidate], &machine, &CUDA).decisions[0].device().unwrap().to_string(), "cuda:0");
+}
+
+#[test]
 fn reasons_survive_json() {
     for system in [cuda(12, 9, "9.0"), intel_laptop(), linux()] {
         for key in DeviceKey::all() {
