@@ -188,7 +188,7 @@ fn device_serves(
             _ => actual == Some(expected),
         };
         if !fits {
-            return Err(Reason::BackendVersion { backend: backend.name().to_owned(), expected, actual });
+            return Err(Reason::BackendVersion { backend: backend.name().into(), expected, actual });
         }
     }
     if backend == Backend::Metal {
@@ -199,7 +199,7 @@ fn device_serves(
     }
     // An empty list says nothing: builds without device code leave it out.
     let archs = candidate.archs.as_deref().filter(|archs| !archs.is_empty());
-    let unknown = || Ok(Some(Note::ArchUnknown { device: device.name.clone() }));
+    let unknown = || Ok(Some(Note::ArchUnknown));
     match (backend, archs) {
         (Backend::Cuda(_), Some(archs)) => match device.capability {
             None => unknown(),

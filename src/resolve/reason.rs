@@ -1,5 +1,7 @@
 //! Why a candidate does not fit, and what is not known about one that does.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::system::{Capability, Libc};
@@ -102,7 +104,7 @@ pub enum Reason {
     #[error("built for {backend} {expected}; this machine has {}{}", or_unknown(.actual.as_ref()), version_rule(.backend))]
     BackendVersion {
         /// The backend's name.
-        backend: String,
+        backend: Cow<'static, str>,
         /// The version that it is built for.
         expected: Version,
         /// The version that the driver serves; absent when it does not tell.
@@ -156,11 +158,8 @@ pub enum Note {
     )]
     TvmFfiUnknown,
     /// Neither `metadata.json` nor the device tells enough to compare architectures.
-    #[error("unknown whether it has code for {device}")]
-    ArchUnknown {
-        /// The device's name.
-        device: String,
-    },
+    #[error("unknown whether it has code for this device")]
+    ArchUnknown,
     /// The C library of this process is unknown.
     #[error("unknown whether this system's C library will do")]
     LibcUnknown,
