@@ -36,7 +36,7 @@ pub use error::{Alternative, ResolveError};
 pub use rank::{Place, Rank};
 pub use reason::{Note, Reason};
 pub use report::{Decision, DeviceRef, Resolution, Verdict};
-pub use target::Target;
+pub use target::{Target, TargetError};
 
 /// The version of the tvm-ffi interface that this crate speaks. Builds carry it as `tvm-ffi01`.
 pub const TVM_FFI_VERSION: Version = Version::new(0, 1);
@@ -50,7 +50,7 @@ pub struct Candidate {
     /// The caller's own number for it, such as its place among the manifest's artifacts. Decides between candidates of
     /// the same name and rank: the lower is taken.
     pub artifact: usize,
-    /// Size of its download, in bytes, when known. Plays no part in the choice.
+    /// Size of its download, in bytes, when known. Plays no part in the choice, unless all before it are equal.
     pub size_bytes: Option<u64>,
     /// `backend.archs` of its `metadata.json`; `None` before that was read.
     pub archs: Option<Vec<String>>,

@@ -25,7 +25,7 @@ pub(crate) fn printable_up_to(text: &str, characters: usize) -> String {
         }
         // Letters of any script stay; what a terminal obeys, or shows as nothing, does not.
         if c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
         {
             out.extend(c.escape_unicode());
         } else {
