@@ -22,7 +22,8 @@ enum Kind {
 
 /// Families of devices that share code of the `f` kind. A capability that is not listed is alone in its family.
 ///
-/// Source: "Family-specific features" of the CUDA C++ Programming Guide (12.9): 10.0 and 10.3; 12.0 and 12.1.
+/// Source: CUDA Programming Guide, appendix "Compute Capabilities", family-specific feature sets: `compute_100f` runs on
+/// 10.0 and 10.3, `compute_120f` on 12.0 and 12.1.
 const FAMILIES: [&[Capability]; 2] = [
     &[Capability { major: 10, minor: 0 }, Capability { major: 10, minor: 3 }],
     &[Capability { major: 12, minor: 0 }, Capability { major: 12, minor: 1 }],

@@ -6,8 +6,8 @@ use super::archs::{cuda_serves, rocm_serves};
 use super::rank::{Place, Rank, distance_of_any};
 use super::reason::{Note, Reason};
 use super::report::DeviceRef;
-use super::{Candidate, Request, TVM_FFI_VERSION};
-use crate::system::{DeviceInfo, Libc, Route, SystemInfo};
+use super::{Candidate, Request, TVM_FFI_VERSION, Target};
+use crate::system::{DeviceInfo, Libc, LibraryFound, Route, SystemInfo};
 use crate::variant::{
     AnyVariant, ArchBuild, Backend, CxxAbi, DeviceKey, Framework, Os, ShaderTarget, Variant, Version,
 };
@@ -38,7 +38,7 @@ fn arch_build(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, req
     framework(candidate, build.framework(), system, request, &mut notes)?;
     let (device, arch_unknown) = device(candidate, build.backend(), system, request, &mut notes)?;
     let rank = Rank {
-        distance: if request.device.is_some() { 0 } else { distance_of_any(device.key, false) },
+        distance: if request.target == Target::Any { distance_of_any(device.key, false) } else { 0 },
         place: Place::Native,
         arch_unknown,
         framework: Some(build.framework().kind()),
@@ -90,14 +90,17 @@ fn framework(
                     actual: Some(TVM_FFI_VERSION),
                 });
             }
-            match (candidate.imports_tvm_ffi, &system.tvm_ffi) {
-                (Some(false), _) => return Ok(()),
-                (None, None) => {
-                    notes.push(Note::TvmFfiUnknown);
+            // A library whose package does not tell its version is asked when it is loaded.
+            let serves = |library: &LibraryFound| library.leading_version().is_none_or(|actual| actual == version);
+            match candidate.imports_tvm_ffi {
+                Some(true) => system.tvm_ffi.as_ref(),
+                Some(false) => return Ok(()),
+                None => {
+                    if !system.tvm_ffi.as_ref().is_some_and(serves) {
+                        notes.push(Note::TvmFfiUnknown);
+                    }
                     return Ok(());
                 }
-                (Some(true), None) => None,
-                (_, Some(library)) => Some(library),
             }
         }
         Framework::Torch { .. } | Framework::TorchStableAbi { .. } => system.torch.as_ref(),
@@ -107,11 +110,7 @@ fn framework(
     };
     let actual = library.leading_version();
     let fits = match framework {
-        // A library whose package does not tell is asked for its version when it is loaded. One that the build may do
-        // without (nothing is known before the download) is no reason to reject it.
-        Framework::TvmFfi(_) => {
-            candidate.imports_tvm_ffi != Some(true) || actual.is_none_or(|actual| actual == version)
-        }
+        Framework::TvmFfi(_) => actual.is_none_or(|actual| actual == version),
         Framework::TorchStableAbi { .. } => {
             actual.is_some_and(|actual| actual.major == version.major && actual >= version)
         }
@@ -138,10 +137,10 @@ fn device(
     notes: &mut Vec<Note>,
 ) -> Result<(DeviceRef, bool), Reason> {
     let key = backend.device_key();
-    if let Some(requested) = request.device.filter(|requested| *requested != key) {
+    if let Some(requested) = request.target.key().filter(|requested| *requested != key) {
         return Err(Reason::Backend { requested, actual: key });
     }
-    let index = request.index.filter(|_| request.device.is_some());
+    let index = request.target.index();
     if backend == Backend::Cpu {
         return match index {
             None | Some(0) => Ok((DeviceRef { key, index: 0, route: Route::Native }, false)),
@@ -152,8 +151,10 @@ fn device(
         device.key == key && device.route == Route::Native && index.is_none_or(|index| device.index == index)
     };
     // The first device that the build fits; when it fits none, what the first one lacks.
+    let mut visible: Vec<&DeviceInfo> = system.visible(key).filter(asked).collect();
+    visible.sort_by_key(|device| device.index);
     let mut first_reason = None;
-    for device in system.devices.iter().filter(asked).filter(|device| device.masked_by.is_none()) {
+    for device in visible {
         match device_serves(candidate, backend, device, system) {
             Ok(note) => {
                 let arch_unknown = note.is_some();
@@ -187,7 +188,7 @@ fn device_serves(
             _ => actual == Some(expected),
         };
         if !fits {
-            return Err(Reason::BackendVersion { backend: backend.name().to_owned(), expected, actual });
+            return Err(Reason::BackendVersion { backend: backend.name().into(), expected, actual });
         }
     }
     if backend == Backend::Metal {
@@ -198,7 +199,7 @@ fn device_serves(
     }
     // An empty list says nothing: builds without device code leave it out.
     let archs = candidate.archs.as_deref().filter(|archs| !archs.is_empty());
-    let unknown = || Ok(Some(Note::ArchUnknown { device: device.name.clone() }));
+    let unknown = || Ok(Some(Note::ArchUnknown));
     match (backend, archs) {
         (Backend::Cuda(_), Some(archs)) => match device.capability {
             None => unknown(),
@@ -210,9 +211,8 @@ fn device_serves(
             Some(actual) if rocm_serves(archs, actual) => Ok(None),
             Some(actual) => Err(Reason::DeviceArch { archs: archs.to_vec(), actual: actual.clone() }),
         },
-        (Backend::Cuda(_) | Backend::Rocm(_), None) => unknown(),
         // The other backends publish no lists; one that appears has no meaning here yet.
-        (_, Some(_)) => unknown(),
+        (Backend::Cuda(_) | Backend::Rocm(_), None) | (_, Some(_)) => unknown(),
         (_, None) => Ok(None),
     }
 }
@@ -223,36 +223,34 @@ fn macos_version(text: &str) -> Option<Version> {
 }
 
 fn shader_pack(target: ShaderTarget, system: &SystemInfo, request: &Request) -> Result<Fit, Reason> {
-    if request.device == Some(DeviceKey::Cpu) {
-        let actual = match target {
-            ShaderTarget::Universal => DeviceKey::Wgpu,
-            ShaderTarget::Device(key) => key,
-        };
+    if request.target.key() == Some(DeviceKey::Cpu) {
+        let actual = target.key().unwrap_or(DeviceKey::Wgpu);
         return Err(Reason::Backend { requested: DeviceKey::Cpu, actual });
     }
     // An adapter with a key of its own is a wgpu adapter as well, but `wgpu:1` names one by its own number.
     let asked = |device: &&DeviceInfo| {
         device.route == Route::Adapter
             && device.masked_by.is_none()
-            && request.device.is_none_or(|key| match request.index {
-                Some(index) => device.key == key && device.index == index,
-                None => device.key == key || key == DeviceKey::Wgpu,
-            })
+            && match request.target {
+                Target::Any => true,
+                Target::Key(key) => device.key == key || key == DeviceKey::Wgpu,
+                Target::One { key, index } => device.key == key && device.index == index,
+            }
     };
     let best = system
         .devices
         .iter()
         .filter(asked)
         .filter_map(|device| {
-            let place = match target {
-                ShaderTarget::Universal => Place::PortableUniversal,
-                ShaderTarget::Device(key) if key == device.key => Place::PortableKeyed,
-                ShaderTarget::Device(DeviceKey::Wgpu) => Place::PortableWgpu,
-                ShaderTarget::Device(_) => return None,
+            let place = match target.key() {
+                None => Place::PortableUniversal,
+                Some(key) if key == device.key => Place::PortableKeyed,
+                Some(DeviceKey::Wgpu) => Place::PortableWgpu,
+                Some(_) => return None,
             };
-            let distance = match request.device {
-                None => distance_of_any(device.key, device.software),
-                Some(_) => u8::from(device.software),
+            let distance = match request.target {
+                Target::Any => distance_of_any(device.key, device.software),
+                Target::Key(_) | Target::One { .. } => u8::from(device.software),
             };
             Some((distance, place, device))
         })

@@ -1,14 +1,13 @@
 //! When nothing can be taken.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use super::reason::Reason;
 use super::report::Resolution;
-use super::{Candidate, Request, resolve};
+use super::{Candidate, Request, Target, resolve};
 use crate::hint::Hint;
 use crate::system::SystemInfo;
-use crate::variant::{AnyVariant, DeviceKey, FrameworkKind, ShaderTarget, Variant};
+use crate::variant::{AnyVariant, DeviceKey, FrameworkKind, Variant};
 
 /// A build that would fit another device of the same machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +27,7 @@ pub enum ResolveError {
     #[error("there is no build to choose from")]
     NoCandidates,
     /// Every build is rejected.
-    #[error("none of {} fits {}:\n{resolution}", count(.resolution.decisions.len()), asked(&.resolution.request))]
+    #[error("none of {} fits {}:\n{}", count(.resolution.decisions.len()), asked(.resolution.request.target), table(.resolution))]
     NothingFits {
         /// The whole trace, with a reason for every build.
         resolution: Box<Resolution>,
@@ -45,11 +44,15 @@ fn count(builds: usize) -> String {
     if builds == 1 { "1 build".to_owned() } else { format!("{builds} builds") }
 }
 
-fn asked(request: &Request) -> impl fmt::Display {
-    match (request.device, request.index) {
-        (None, _) => "this machine".to_owned(),
-        (Some(key), None) => format!("device {key}"),
-        (Some(key), Some(index)) => format!("device {key}:{index}"),
+/// The trace, without the end of its last line: what comes after an error's text is its printer's business.
+fn table(resolution: &Resolution) -> String {
+    resolution.to_string().trim_end().to_owned()
+}
+
+fn asked(target: Target) -> String {
+    match target {
+        Target::Any => "this machine".to_owned(),
+        Target::Key(_) | Target::One { .. } => format!("device {target}"),
     }
 }
 
@@ -63,25 +66,30 @@ pub(super) fn nothing_fits(candidates: &[Candidate], system: &SystemInfo, resolu
                 backends.insert(build.backend().name().to_owned());
                 keys.insert(build.backend().device_key());
             }
-            Variant::Shader(target) => {
+            Variant::Shader(_) => {
                 backends.insert(variant.to_string());
                 // Adapters of every key are found by one look.
-                let (ShaderTarget::Universal | ShaderTarget::Device(_)) = target;
                 keys.insert(DeviceKey::Wgpu);
             }
             // Python: there is nothing that this machine could be asked about.
             Variant::Noarch(_) => {}
         }
     }
-    let alternatives = DeviceKey::all()
-        .filter(|key| Some(*key) != resolution.request.device && resolution.request.device.is_some())
-        .filter_map(|device| {
-            let other = Request { device: Some(device), index: None, ..resolution.request };
+    let mut alternatives: Vec<Alternative> = Vec::new();
+    // Nothing fits any device when any would have done.
+    if let Some(asked) = resolution.request.target.key() {
+        for device in DeviceKey::all().filter(|key| *key != asked || resolution.request.target.index().is_some()) {
+            let other = Request { target: Target::Key(device), ..resolution.request };
             let found = resolve(candidates, system, &other);
-            let AnyVariant::Known(variant) = found.chosen_decision()?.variant else { return None };
-            Some(Alternative { device, variant })
-        })
-        .collect();
+            let Some(AnyVariant::Known(variant)) = found.chosen_decision().map(|decision| &decision.variant) else {
+                continue;
+            };
+            // An adapter with a key of its own is found as `wgpu` too: once is enough.
+            if alternatives.iter().all(|known| known.variant != *variant) {
+                alternatives.push(Alternative { device, variant: *variant });
+            }
+        }
+    }
     ResolveError::NothingFits {
         resolution: Box::new(resolution),
         backends: backends.into_iter().collect(),

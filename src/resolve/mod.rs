@@ -4,13 +4,14 @@
 //! chosen candidate and a decision for every candidate, with a typed reason. Refuses: I/O; what it needs to know about
 //! the machine is in the `SystemInfo`, what it needs to know about a build is in the [`Candidate`].
 //!
-//! Invariant: the order of the candidates plays no part. Those that fit are ordered by [`Rank`], which ends in the
-//! variant's text and the caller's own number for the artifact, so there are no ties.
+//! Invariant: the order of the candidates plays no part. Those that fit are ordered by [`Rank`], then by
+//! variant, the caller's own number for the artifact and what is known of it: only candidates that are equal in
+//! every field tie.
 //!
 //! The rules:
 //! - System, processor and C library are those of the machine.
 //! - CUDA builds need the machine's major version and at most its minor; other backends need exactly its version.
-//! - A `tvm-ffi` build needs the interface version that this crate speaks, and libtvm_ffi only when it imports from it.
+//! - A `tvm-ffi` build needs the interface version that this crate speaks, and `libtvm_ffi` only when it imports from it.
 //! - Builds for Torch's own interfaces need libtorch and a loader for them; noarch Torch builds are Python.
 //! - Where architectures are known (`metadata.json`), the device's has to be among them.
 //! - A shader pack needs an adapter of wgpu that its target serves.
@@ -26,6 +27,7 @@ mod error;
 mod rank;
 mod reason;
 mod report;
+mod target;
 
 use crate::system::SystemInfo;
 use crate::variant::{AnyVariant, DeviceKey, Version};
@@ -34,20 +36,21 @@ pub use error::{Alternative, ResolveError};
 pub use rank::{Place, Rank};
 pub use reason::{Note, Reason};
 pub use report::{Decision, DeviceRef, Resolution, Verdict};
+pub use target::{Target, TargetError};
 
 /// The version of the tvm-ffi interface that this crate speaks. Builds carry it as `tvm-ffi01`.
 pub const TVM_FFI_VERSION: Version = Version::new(0, 1);
 
 /// One build that could be taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Candidate {
     /// Its name.
     pub variant: AnyVariant,
-    /// The caller's own number for it, such as its place among the manifest's artifacts. Decides between candidates
-    /// that are equal in everything else: the lower is taken.
+    /// The caller's own number for it, such as its place among the manifest's artifacts. Decides between candidates of
+    /// the same name and rank: the lower is taken.
     pub artifact: usize,
-    /// Size of its download, in bytes, when known. Plays no part in the choice.
+    /// Size of its download, in bytes, when known. Plays no part in the choice, unless all before it are equal.
     pub size_bytes: Option<u64>,
     /// `backend.archs` of its `metadata.json`; `None` before that was read.
     pub archs: Option<Vec<String>>,
@@ -74,11 +77,8 @@ impl Candidate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// The devices to serve; `None` for the best of the machine: its accelerators in the order of the device table,
-    /// then its adapters, then the processor, then software adapters.
-    pub device: Option<DeviceKey>,
-    /// The number of the device; `None` for any of its key. Without a key it plays no part.
-    pub index: Option<u32>,
+    /// The devices to serve.
+    pub target: Target,
     /// Whether this process can load builds for Torch's own interfaces.
     pub torch_loader: bool,
 }
@@ -87,13 +87,19 @@ impl Request {
     /// Any device of a key.
     #[must_use]
     pub const fn device(key: DeviceKey) -> Self {
-        Self { device: Some(key), index: None, torch_loader: false }
+        Self { target: Target::Key(key), torch_loader: false }
+    }
+
+    /// One device.
+    #[must_use]
+    pub const fn one(key: DeviceKey, index: u32) -> Self {
+        Self { target: Target::One { key, index }, torch_loader: false }
     }
 
     /// The best device of the machine.
     #[must_use]
     pub const fn any() -> Self {
-        Self { device: None, index: None, torch_loader: false }
+        Self { target: Target::Any, torch_loader: false }
     }
 }
 
@@ -109,26 +115,25 @@ pub fn resolve(candidates: &[Candidate], system: &SystemInfo, request: &Request)
         }
     }
     fits.sort_by(|(a, fit_a), (b, fit_b)| {
-        let (a, b) = (&candidates[*a], &candidates[*b]);
-        fit_a.rank.cmp(&fit_b.rank).then_with(|| a.variant.cmp(&b.variant)).then_with(|| a.artifact.cmp(&b.artifact))
+        fit_a.rank.cmp(&fit_b.rank).then_with(|| candidates[*a].cmp(&candidates[*b]))
     });
     // Rejected candidates in a stable order as well: reports of the same listing have to be equal.
-    decisions.sort_by(|a, b| {
-        let (a, b) = (&candidates[a.candidate], &candidates[b.candidate]);
-        a.variant.cmp(&b.variant).then_with(|| a.artifact.cmp(&b.artifact))
-    });
-    let chosen = fits.first().map(|(index, _)| *index);
+    decisions.sort_by(|a, b| candidates[a.candidate].cmp(&candidates[b.candidate]));
+    // Only a known variant can fit.
+    let winner = fits.first().and_then(|(index, _)| Some((*index, candidates[*index].variant.known()?)));
     let accepted = fits.into_iter().map(|(index, fit)| {
         let check::Fit { rank, device, notes } = fit;
-        let verdict = match chosen {
-            Some(winner) if winner != index => {
-                Verdict::Outranked { rank, device, notes, by: candidates[winner].variant.to_string() }
-            }
+        let verdict = match winner {
+            Some((winner, by)) if winner != index => Verdict::Outranked { rank, device, notes, by },
             _ => Verdict::Chosen { rank, device, notes },
         };
         Decision::new(index, &candidates[index], verdict)
     });
-    Resolution { request: *request, chosen, decisions: accepted.chain(decisions).collect() }
+    Resolution {
+        request: *request,
+        chosen: winner.map(|(index, _)| index),
+        decisions: accepted.chain(decisions).collect(),
+    }
 }
 
 /// [`resolve`], for a caller that cannot go on without a build.

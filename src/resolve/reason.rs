@@ -1,5 +1,7 @@
 //! Why a candidate does not fit, and what is not known about one that does.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::system::{Capability, Libc};
@@ -102,7 +104,7 @@ pub enum Reason {
     #[error("built for {backend} {expected}; this machine has {}{}", or_unknown(.actual.as_ref()), version_rule(.backend))]
     BackendVersion {
         /// The backend's name.
-        backend: String,
+        backend: Cow<'static, str>,
         /// The version that it is built for.
         expected: Version,
         /// The version that the driver serves; absent when it does not tell.
@@ -133,7 +135,7 @@ pub enum Reason {
         actual: Option<Version>,
     },
     /// A shader pack, and no adapter that it serves.
-    #[error("a shader pack for {} adapters; {}", served(.target), present(.adapters, *.unprobed))]
+    #[error("a shader pack for {} adapters; {}", served(*.target), present(.adapters, *.unprobed))]
     ShaderNeedsAdapter {
         /// What it is for: `universal` or a device key.
         #[serde(with = "target_text")]
@@ -150,15 +152,14 @@ pub enum Reason {
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "snake_case")]
 #[non_exhaustive]
 pub enum Note {
-    /// libtvm_ffi was not found, and whether the build needs it shows only after the download.
-    #[error("accepted by its tag: whether it imports libtvm_ffi, which was not found, is known after the download")]
+    /// No `libtvm_ffi` of its version was found, and whether the build needs one shows only after the download.
+    #[error(
+        "accepted by its tag: no libtvm_ffi of that version was found, and only the download shows if it needs one"
+    )]
     TvmFfiUnknown,
     /// Neither `metadata.json` nor the device tells enough to compare architectures.
-    #[error("unknown whether it has code for {device}")]
-    ArchUnknown {
-        /// The device's name.
-        device: String,
-    },
+    #[error("unknown whether it has code for this device")]
+    ArchUnknown,
     /// The C library of this process is unknown.
     #[error("unknown whether this system's C library will do")]
     LibcUnknown,
@@ -217,11 +218,8 @@ fn absent(unprobed: bool, masked_by: Option<&str>) -> String {
     }
 }
 
-fn served(target: &ShaderTarget) -> String {
-    match target {
-        ShaderTarget::Universal => "all".to_owned(),
-        ShaderTarget::Device(key) => key.to_string(),
-    }
+fn served(target: ShaderTarget) -> &'static str {
+    target.key().map_or("all", DeviceKey::as_str)
 }
 
 fn present(keys: &[DeviceKey], unprobed: bool) -> String {

@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 use super::rank::{Place, Rank};
 use super::reason::{Note, Reason};
 use super::{Candidate, Request};
-use crate::system::{Route, Table, printable};
-use crate::variant::{AnyVariant, DeviceKey};
+use crate::system::{Route, Table, printable, printable_up_to};
+use crate::variant::{AnyVariant, DeviceKey, Variant};
 
 /// A device of the machine. Printed as `xpu:0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -49,7 +49,7 @@ pub enum Verdict {
         /// What a report has to say about it.
         notes: Vec<Note>,
         /// The variant that is taken instead.
-        by: String,
+        by: Variant,
     },
     /// It does not fit.
     Rejected {
@@ -125,7 +125,7 @@ impl Serialize for Decision {
         #[serde(untagged)]
         enum Why<'a> {
             Broken(&'a Reason),
-            Outranked { kind: &'static str, variant: &'a str },
+            Outranked { kind: &'static str, variant: Variant },
         }
         #[derive(Serialize)]
         struct Row<'a> {
@@ -138,7 +138,7 @@ impl Serialize for Decision {
         }
         let reason = match &self.verdict {
             Verdict::Chosen { .. } => None,
-            Verdict::Outranked { by, .. } => Some(Why::Outranked { kind: "outranked-by", variant: by }),
+            Verdict::Outranked { by, .. } => Some(Why::Outranked { kind: "outranked-by", variant: *by }),
             Verdict::Rejected { reason } => Some(Why::Broken(reason)),
         };
         Row {
@@ -186,6 +186,9 @@ impl Serialize for Resolution {
     }
 }
 
+/// Longest decision that is shown whole, in characters: lists of architectures come from strangers too.
+const MAX_TEXT_CHARS: usize = 400;
+
 impl fmt::Display for Resolution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new(&["", "VARIANT", "DEVICE", "DECISION"]);
@@ -201,7 +204,12 @@ impl fmt::Display for Resolution {
                 text.push_str(&note.to_string());
             }
             let device = decision.device().map_or_else(|| "-".to_owned(), |device| device.to_string());
-            table.row([mark.to_owned(), printable(&decision.variant.to_string()), device, printable(&text)]);
+            table.row([
+                mark.to_owned(),
+                printable(&decision.variant.to_string()),
+                device,
+                printable_up_to(&text, MAX_TEXT_CHARS),
+            ]);
         }
         table.fmt(f)
     }

@@ -62,3 +62,49 @@ fn number(mut devices: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
     }
     devices
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{describe, number};
+    use crate::dtype::DType;
+    use crate::variant::DeviceKey;
+
+    fn adapter(vendor: u32, kind: wgpu::DeviceType, name: &str) -> wgpu::AdapterInfo {
+        let mut info = wgpu::AdapterInfo::new(kind, wgpu::Backend::Vulkan);
+        info.vendor = vendor;
+        name.clone_into(&mut info.name);
+        info
+    }
+
+    #[test]
+    fn keys_follow_the_vendor_and_numbers_the_key() {
+        use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu};
+        let infos = [
+            adapter(0x10005, Cpu, "llvmpipe"),
+            adapter(0x8086, IntegratedGpu, "Arc (MTL)"),
+            adapter(0x10de, DiscreteGpu, "H200"),
+            adapter(0x8086, DiscreteGpu, "Arc B580"),
+            adapter(0x8086, Cpu, "a software adapter of Intel's"),
+        ];
+        let devices = number(infos.iter().map(|info| describe(info, wgpu::Features::empty())).collect());
+        let shown: Vec<_> = devices.iter().map(|d| (d.key, d.index, d.name.as_str(), d.software)).collect();
+        assert_eq!(
+            shown,
+            [
+                (DeviceKey::Xpu, 0, "Arc (MTL)", false),
+                (DeviceKey::Xpu, 1, "Arc B580", false),
+                (DeviceKey::Wgpu, 0, "H200", false),
+                (DeviceKey::Wgpu, 1, "llvmpipe", true),
+                (DeviceKey::Wgpu, 2, "a software adapter of Intel's", true),
+            ]
+        );
+    }
+
+    #[test]
+    fn optional_dtypes_follow_the_features() {
+        let info = adapter(0, wgpu::DeviceType::Other, "x");
+        let dtypes = |features| describe(&info, features).dtypes.unwrap();
+        assert_eq!(dtypes(wgpu::Features::empty()), [DType::F32, DType::I32, DType::U32]);
+        assert!(dtypes(wgpu::Features::SHADER_F16).contains(&DType::F16));
+    }
+}

@@ -40,7 +40,12 @@ impl CpuInfo {
 #[cfg(target_os = "linux")]
 fn memory_bytes() -> Option<u64> {
     let info = rustix::system::sysinfo();
-    u64::try_from(info.totalram).ok()?.checked_mul(u64::from(info.mem_unit))
+    #[cfg_attr(
+        target_pointer_width = "64",
+        expect(clippy::useless_conversion, reason = "a c_ulong, 32 bits elsewhere")
+    )]
+    let units = u64::try_from(info.totalram).ok()?;
+    units.checked_mul(u64::from(info.mem_unit))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -101,9 +106,9 @@ mod linux {
     /// How many numbers a list of ranges holds.
     fn count(list: &str) -> Option<u32> {
         list.trim().split(',').try_fold(0_u32, |sum, range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-            sum.checked_add(last.checked_sub(first)?.checked_add(1)?)
+            let (low, high) = range.split_once('-').unwrap_or((range, range));
+            let (low, high) = (low.parse::<u32>().ok()?, high.parse::<u32>().ok()?);
+            sum.checked_add(high.checked_sub(low)?.checked_add(1)?)
         })
     }
 }

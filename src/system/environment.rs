@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Environment {
-    /// `KERNELHUB_TVM_FFI`: the file of libtvm_ffi. When it is set, no other place is searched.
+    /// `KERNELHUB_TVM_FFI`: the file of `libtvm_ffi`. When it is set, no other place is searched.
     pub tvm_ffi: Option<PathBuf>,
     /// `LIBTORCH`: the folder of a libtorch distribution, whose `lib/` holds the library. When it is set, no other place
     /// is searched.

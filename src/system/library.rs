@@ -34,8 +34,12 @@ fn file_name(stem: &str) -> String {
     format!("{}{stem}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX)
 }
 
-/// Searches for libtvm_ffi: the named file, the library path, Python's packages, the system's folders.
-pub(super) fn find_tvm_ffi(environment: &Environment, notes: &mut Vec<String>) -> Option<LibraryFound> {
+/// Searches for `libtvm_ffi`: the named file, the library path, Python's packages, the system's folders.
+pub(super) fn find_tvm_ffi(
+    environment: &Environment,
+    packages: &[PathBuf],
+    notes: &mut Vec<String>,
+) -> Option<LibraryFound> {
     if let Some(path) = &environment.tvm_ffi {
         return named("KERNELHUB_TVM_FFI", path, path, notes)
             .map(|path| LibraryFound { version: tvm_ffi_version(&path), path });
@@ -45,13 +49,17 @@ pub(super) fn find_tvm_ffi(environment: &Environment, notes: &mut Vec<String>) -
         .library_path
         .iter()
         .cloned()
-        .chain(packages(environment).into_iter().map(|packages| packages.join("tvm_ffi/lib")))
+        .chain(packages.iter().map(|packages| packages.join("tvm_ffi/lib")))
         .chain(system_folders());
     first_file(folders, &name).map(|path| LibraryFound { version: tvm_ffi_version(&path), path })
 }
 
 /// Searches for libtorch in the same order.
-pub(super) fn find_torch(environment: &Environment, notes: &mut Vec<String>) -> Option<LibraryFound> {
+pub(super) fn find_torch(
+    environment: &Environment,
+    packages: &[PathBuf],
+    notes: &mut Vec<String>,
+) -> Option<LibraryFound> {
     let name = file_name("torch");
     if let Some(folder) = &environment.libtorch {
         return named("LIBTORCH", folder, &folder.join("lib").join(&name), notes)
@@ -61,7 +69,7 @@ pub(super) fn find_torch(environment: &Environment, notes: &mut Vec<String>) -> 
         .library_path
         .iter()
         .cloned()
-        .chain(packages(environment).into_iter().map(|packages| packages.join("torch/lib")))
+        .chain(packages.iter().map(|packages| packages.join("torch/lib")))
         .chain(system_folders());
     first_file(folders, &name).map(|path| LibraryFound { version: torch_version(&path), path })
 }
@@ -82,10 +90,11 @@ fn first_file(folders: impl Iterator<Item = PathBuf>, name: &str) -> Option<Path
 }
 
 /// Package folders of the Python environments: `lib/python3*/site-packages` and Debian's `dist-packages`.
-fn packages(environment: &Environment) -> Vec<PathBuf> {
-    let system = if cfg!(windows) { vec![] } else { vec![PathBuf::from("/usr/local"), PathBuf::from("/usr")] };
+pub(super) fn packages(environment: &Environment) -> Vec<PathBuf> {
+    // `/usr/lib` is not listed: it holds thousands of entries on some systems.
+    let local = if cfg!(windows) { vec![] } else { vec![PathBuf::from("/usr/local")] };
     let mut found = Vec::new();
-    for prefix in environment.python_prefixes.iter().chain(&system) {
+    for prefix in environment.python_prefixes.iter().chain(&local) {
         let windows = prefix.join("Lib/site-packages");
         if windows.is_dir() {
             found.push(windows);
@@ -95,6 +104,9 @@ fn packages(environment: &Environment) -> Vec<PathBuf> {
         for python in pythons.into_iter().rev() {
             found.extend(["site-packages", "dist-packages"].map(|packages| python.join(packages)));
         }
+    }
+    if !cfg!(windows) {
+        found.push(PathBuf::from("/usr/lib/python3/dist-packages"));
     }
     found
 }
@@ -128,7 +140,7 @@ fn system_folders() -> impl Iterator<Item = PathBuf> {
     folders.into_iter()
 }
 
-/// Version of libtvm_ffi by the wheel around it: `.../tvm_ffi/lib/libtvm_ffi.so` beside
+/// Version of `libtvm_ffi` by the wheel around it: `.../tvm_ffi/lib/libtvm_ffi.so` beside
 /// `.../apache_tvm_ffi-0.1.15.dist-info`.
 fn tvm_ffi_version(path: &Path) -> Option<String> {
     let packages = path.parent()?.parent()?.parent()?;
@@ -154,27 +166,27 @@ fn torch_version(path: &Path) -> Option<String> {
 mod tests {
     use std::fs;
 
-    use super::{Environment, file_name, find_torch, find_tvm_ffi};
+    use super::{Environment, file_name, find_torch, find_tvm_ffi, packages};
     use crate::variant::Version;
 
     #[test]
     fn wheels_are_found_with_their_versions() {
         let prefix = tempfile::tempdir().unwrap();
-        let packages = prefix.path().join("lib/python3.12/site-packages");
-        fs::create_dir_all(packages.join("tvm_ffi/lib")).unwrap();
-        fs::create_dir_all(packages.join("torch/lib")).unwrap();
-        fs::create_dir_all(packages.join("apache_tvm_ffi-0.1.15.post2.dist-info")).unwrap();
-        let tvm_ffi = packages.join("tvm_ffi/lib").join(file_name("tvm_ffi"));
-        let torch = packages.join("torch/lib").join(file_name("torch"));
+        let site = prefix.path().join("lib/python3.12/site-packages");
+        fs::create_dir_all(site.join("tvm_ffi/lib")).unwrap();
+        fs::create_dir_all(site.join("torch/lib")).unwrap();
+        fs::create_dir_all(site.join("apache_tvm_ffi-0.1.15.post2.dist-info")).unwrap();
+        let tvm_ffi = site.join("tvm_ffi/lib").join(file_name("tvm_ffi"));
+        let torch = site.join("torch/lib").join(file_name("torch"));
         fs::write(&tvm_ffi, "").unwrap();
         fs::write(&torch, "").unwrap();
-        fs::write(packages.join("torch/version.py"), "__version__ = '2.9.1+cu130'\n").unwrap();
+        fs::write(site.join("torch/version.py"), "__version__ = '2.9.1+cu130'\n").unwrap();
 
         let environment = Environment { python_prefixes: vec![prefix.path().into()], ..Environment::default() };
         let mut notes = Vec::new();
-        let found = find_tvm_ffi(&environment, &mut notes).unwrap();
+        let found = find_tvm_ffi(&environment, &packages(&environment), &mut notes).unwrap();
         assert_eq!((found.path.as_path(), found.leading_version()), (tvm_ffi.as_path(), Some(Version::new(0, 1))));
-        let found = find_torch(&environment, &mut notes).unwrap();
+        let found = find_torch(&environment, &packages(&environment), &mut notes).unwrap();
         assert_eq!((found.path.as_path(), found.leading_version()), (torch.as_path(), Some(Version::new(2, 9))));
         assert_eq!(notes, Vec::<String>::new());
     }
@@ -193,10 +205,10 @@ mod tests {
         fs::write(folder.path().join("elsewhere").join(file_name("tvm_ffi")), "").unwrap();
 
         let mut notes = Vec::new();
-        assert_eq!(find_tvm_ffi(&environment, &mut notes), None);
+        assert_eq!(find_tvm_ffi(&environment, &[], &mut notes), None);
         assert!(notes[0].starts_with("KERNELHUB_TVM_FFI=") && notes[0].ends_with("is not a file"), "{notes:?}");
         fs::write(&library, "").unwrap();
-        assert_eq!(find_tvm_ffi(&environment, &mut notes).unwrap().path, library);
+        assert_eq!(find_tvm_ffi(&environment, &[], &mut notes).unwrap().path, library);
         assert_eq!(notes.len(), 1);
     }
 }

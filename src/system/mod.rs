@@ -19,6 +19,7 @@ mod adapters;
 mod cpu;
 mod device;
 mod environment;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod ffi;
 mod library;
 mod os;
@@ -35,7 +36,7 @@ pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;
 pub use os::Libc;
-pub(crate) use table::{Table, printable};
+pub(crate) use table::{Table, printable, printable_up_to};
 
 /// What a machine offers, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +56,7 @@ pub struct SystemInfo {
     /// The C library that this process runs on; `None` where it is unknown or plays no part (macOS, Windows).
     #[serde(default)]
     pub libc: Option<Libc>,
-    /// libtvm_ffi, when it was found.
+    /// `libtvm_ffi`, when it was found.
     #[serde(default)]
     pub tvm_ffi: Option<LibraryFound>,
     /// libtorch, when it was found.
@@ -103,8 +104,9 @@ impl SystemInfo {
     #[must_use]
     pub fn probe_in(environment: &Environment) -> Self {
         let mut notes = Vec::new();
-        let tvm_ffi = library::find_tvm_ffi(environment, &mut notes);
-        let torch = library::find_torch(environment, &mut notes);
+        let packages = library::packages(environment);
+        let tvm_ffi = library::find_tvm_ffi(environment, &packages, &mut notes);
+        let torch = library::find_torch(environment, &packages, &mut notes);
         Self {
             os: os::current(),
             os_version: os::version(),
@@ -119,7 +121,8 @@ impl SystemInfo {
         }
     }
 
-    /// Asks wgpu for its adapters and adds them to the devices. Starts the GPU drivers: 0.2 s and more.
+    /// Asks wgpu for its adapters and adds them to the devices. Starts the GPU drivers: 0.2 s and more, and a driver may write
+    /// to standard error.
     ///
     /// An adapter's key is that of its vendor where the vendor has one (Intel: `xpu`), else `wgpu`. Adapters that
     /// compute on the processor are marked as software. When wgpu fails, a note says how, and `wgpu` stays unprobed.

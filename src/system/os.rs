@@ -72,7 +72,7 @@ fn product_version(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{libc, os_release, product_version};
+    use super::{os_release, product_version};
 
     #[test]
     fn version_files_are_read() {
@@ -87,6 +87,8 @@ mod tests {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[test]
     fn glibc_tells_its_version() {
-        assert!(matches!(libc(), Some(super::Libc::Glibc(version)) if version.major == 2 && version.minor >= 17));
+        assert!(
+            matches!(super::libc(), Some(super::Libc::Glibc(version)) if version.major == 2 && version.minor >= 17)
+        );
     }
 }

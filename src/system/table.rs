@@ -3,24 +3,29 @@
 use std::fmt;
 
 use super::device::{DeviceInfo, Route};
-use super::{Libc, LibraryFound, SystemInfo};
+use super::{LibraryFound, SystemInfo};
 use crate::dtype::DType;
-use crate::variant::DeviceKey;
+use crate::variant::{Arch, DeviceKey, Os};
 
-/// Longest cell, in characters. Names come from drivers and strangers.
-const MAX_CELL_CHARS: usize = 120;
+/// Longest name that is shown whole, in characters. Names come from drivers and strangers.
+const MAX_NAME_CHARS: usize = 120;
 
-/// Text for a terminal: control and direction characters escaped, at most [`MAX_CELL_CHARS`] characters.
+/// A name for a terminal: control and direction characters escaped, at most [`MAX_NAME_CHARS`] characters.
 pub(crate) fn printable(text: &str) -> String {
+    printable_up_to(text, MAX_NAME_CHARS)
+}
+
+/// Text for a terminal: control and direction characters escaped, and cut after so many characters.
+pub(crate) fn printable_up_to(text: &str, characters: usize) -> String {
     let mut out = String::new();
     for (count, c) in text.chars().enumerate() {
-        if count == MAX_CELL_CHARS {
+        if count == characters {
             out.push_str("...");
             break;
         }
         // Letters of any script stay; what a terminal obeys, or shows as nothing, does not.
         if c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
         {
             out.extend(c.escape_unicode());
         } else {
@@ -66,7 +71,10 @@ impl fmt::Display for SystemInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new(&["DEVICE", "NAME", "MEMORY", "NATIVE DTYPES", "API", "NOTES"]);
         table.row(self.cpu_row());
-        for device in &self.devices {
+        // A description by hand may have them in any order.
+        let mut devices: Vec<&DeviceInfo> = self.devices.iter().collect();
+        devices.sort_by_key(|device| (device.key, device.route, device.index));
+        for device in devices {
             table.row(device_row(device));
         }
         write!(f, "{table}")?;
@@ -85,12 +93,12 @@ impl SystemInfo {
     fn cpu_row(&self) -> [String; 6] {
         let cpu = &self.cpu;
         let word = |word: Option<&str>| word.unwrap_or("unknown").to_owned();
-        let mut api = format!("{} {}", word(self.arch.map(|arch| arch.as_str())), word(self.os.map(|os| os.as_str())));
+        let mut api = format!("{} {}", word(self.arch.map(Arch::as_str)), word(self.os.map(Os::as_str)));
         if let Some(version) = &self.os_version {
-            api.push_str(&format!(", {}", printable(version)));
+            api = format!("{api}, {}", printable(version));
         }
-        if let Some(libc @ (Libc::Glibc(_) | Libc::Musl)) = &self.libc {
-            api.push_str(&format!(", {libc}"));
+        if let Some(libc) = &self.libc {
+            api = format!("{api}, {libc}");
         }
         let mut notes = Vec::new();
         match (cpu.physical_cores, cpu.logical_cores) {
@@ -114,7 +122,7 @@ impl SystemInfo {
             dtypes.push(DType::F16);
         }
         [
-            DeviceKey::Cpu.as_str().to_owned(),
+            format!("{}:0", DeviceKey::Cpu),
             cpu.model.as_deref().map_or_else(|| "unknown".to_owned(), printable),
             memory(cpu.memory_bytes),
             join(Some(&dtypes)),
@@ -127,10 +135,10 @@ impl SystemInfo {
 fn device_row(device: &DeviceInfo) -> [String; 6] {
     let mut api = device.api.as_deref().map_or_else(|| "unknown".to_owned(), printable);
     if let Some(version) = device.backend_version {
-        api.push_str(&format!(" {version}"));
+        api = format!("{api} {version}");
     }
     if let Some(driver) = &device.driver {
-        api.push_str(&format!(" ({})", printable(driver)));
+        api = format!("{api} ({})", printable(driver));
     }
     let mut notes = Vec::new();
     if device.route == Route::Adapter {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::device::DeviceKey;
 use super::error::VariantFault;
-use super::version::{self, Version};
+use super::version::{self, Family, Version};
 
 /// The backend of an arch build, with the version of its toolkit where variants carry one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,18 +37,17 @@ impl Backend {
             "tpu" => return Ok(Self::Tpu),
             _ => {}
         }
-        let families: [(_, fn(Version) -> Self); 4] = [
-            (version::CUDA, Self::Cuda),
-            (version::ROCM, Self::Rocm),
-            (version::XPU, Self::Xpu),
-            (version::CANN, Self::Cann),
-        ];
-        for (family, make) in families {
-            if let Some(digits) = part.strip_prefix(family.word) {
-                return family.split(digits).map(make);
-            }
+        let versioned = |family: &Family| part.strip_prefix(family.word).map(|digits| family.split(digits));
+        let none = || VariantFault::Backend { part: part.to_owned() };
+        if let Some(version) = versioned(&version::CUDA) {
+            version.map(Self::Cuda)
+        } else if let Some(version) = versioned(&version::ROCM) {
+            version.map(Self::Rocm)
+        } else if let Some(version) = versioned(&version::XPU) {
+            version.map(Self::Xpu)
+        } else {
+            versioned(&version::CANN).ok_or_else(none)?.map(Self::Cann)
         }
-        Err(VariantFault::Backend { part: part.to_owned() })
     }
 
     /// The name without a version, as `metadata.json` has it.

@@ -49,7 +49,6 @@ const TABLE: [(DeviceKey, &str, &[&str]); 10] = [
 
 impl DeviceKey {
     /// Every key, in the order of the documentation.
-    #[must_use]
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|(key, _, _)| *key)
     }

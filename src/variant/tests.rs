@@ -1,6 +1,9 @@
 use proptest::prelude::*;
 
-use super::{AnyVariant, Arch, ArchBuild, Backend, CxxAbi, DeviceKey, Framework, Os, Variant, VariantFault, Version};
+use super::{
+    AnyVariant, Arch, ArchBuild, Backend, CxxAbi, DeviceKey, Framework, NoarchTarget, Os, ShaderTarget, Variant,
+    VariantFault, Version,
+};
 
 /// Forms that publishers use.
 const PUBLISHED: [&str; 34] = [
@@ -106,6 +109,19 @@ fn a_name_that_would_read_as_another_cannot_be_made() {
     // Would print cu120, which is 12.0.
     assert!(make(Backend::Cuda(Version::new(1, 20))).is_err());
     assert!(make(Backend::Xpu(Version::new(26, 0))).is_err());
+}
+
+#[test]
+fn targets_that_no_text_names_cannot_be_made() {
+    for key in DeviceKey::all() {
+        let shader = ShaderTarget::device(key).map(Variant::Shader);
+        let noarch = NoarchTarget::device(key).map(Variant::Noarch);
+        assert_eq!(shader.is_none(), key == DeviceKey::Cpu);
+        assert_eq!(noarch.is_none(), key == DeviceKey::Wgpu);
+        for variant in [shader, noarch].into_iter().flatten() {
+            assert_eq!(variant.to_string().parse(), Ok(variant));
+        }
+    }
 }
 
 fn words() -> impl Strategy<Value = String> {

@@ -179,9 +179,9 @@ mod tests {
     }
 
     #[test]
-    fn no_text_of_up_to_six_digits_has_two_readings() {
+    fn no_text_of_up_to_five_digits_has_two_readings() {
         for family in [&CUDA, &TORCH, &STABLE_ABI, &TVM_FFI, &ROCM, &XPU, &CANN] {
-            for number in 0..1_000_000_u32 {
+            for number in 0..100_000_u32 {
                 let text = number.to_string();
                 let readings = (1..text.len())
                     .filter(|at| {

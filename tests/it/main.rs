@@ -2,3 +2,4 @@
 
 #[cfg(feature = "wgpu")]
 mod gpu;
+mod resolve;
