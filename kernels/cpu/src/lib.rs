@@ -1,1 +1,23 @@
+//! kernelhub's CPU kernel pack: RMSNorm, rotary embedding, gated SiLU and flash attention.
+//!
+//! Owns: the kernels and the exported functions of `docs/pack-abi.md`. Refuses: to allocate in a call, to start
+//! threads, to read the environment, to convert layouts (a view that a kernel does not take is an error).
+//!
+//! Rooms: `call` is the boundary (arguments, errors, the host's threads), `simd` the instruction levels, `ops` the
+//! kernels. Each feature switches one kernel's exports on, so that one source builds four libraries, each with its own
+//! functions and the handshake. The `rlib` is for this crate's tests and measurements; hosts load the `cdylib`.
 
+#![cfg_attr(
+    not(all(feature = "rmsnorm", feature = "rotary", feature = "activation", feature = "flash-attn2")),
+    allow(dead_code, unused_imports, unused_macros, reason = "each kernel uses its part of the shared rooms")
+)]
+
+mod call;
+mod exports;
+mod ops;
+mod simd;
+
+pub use call::{kernelhub_last_error, kernelhub_set_parallel_for};
+pub use exports::*;
+#[doc(hidden)]
+pub use simd::{Level, available as available_levels, force_level};

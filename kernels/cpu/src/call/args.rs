@@ -1,0 +1,115 @@
+//! The arguments of one call, by position and name.
+
+#![expect(unsafe_code, reason = "reads C structures that the host passes")]
+
+use core::fmt;
+
+use kernelhub_abi::{DLTensor, TVMFFIAny, type_index};
+
+use super::error::{Failed, Kind, fail};
+use super::tensor::Tensor;
+
+/// The arguments of one call.
+#[derive(Debug)]
+pub(crate) struct Args<'a> {
+    function: &'static str,
+    names: &'static [&'static str],
+    values: &'a [TVMFFIAny],
+}
+
+/// A type index in words.
+struct TypeName(i32);
+
+impl fmt::Display for TypeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            type_index::NONE => "None",
+            type_index::INT => "Int",
+            type_index::BOOL => "Bool",
+            type_index::FLOAT => "Float",
+            type_index::DL_TENSOR_PTR => "Tensor (DLTensor*)",
+            type_index::RAW_STR => "RawStr",
+            other => return write!(f, "type index {other}"),
+        };
+        f.write_str(name)
+    }
+}
+
+impl<'a> Args<'a> {
+    /// Takes the arguments of a call of `function`, whose parameters are `names`.
+    ///
+    /// # Safety
+    /// `args` is null or points to `count` values that live through `'a`.
+    pub(crate) unsafe fn new(
+        function: &'static str,
+        names: &'static [&'static str],
+        args: *const TVMFFIAny,
+        count: i32,
+    ) -> Result<Self, Failed> {
+        let expected = names.len();
+        if usize::try_from(count) != Ok(expected) {
+            return Err(fail(Kind::Type, format_args!("{function}: expected {expected} arguments, got {count}")));
+        }
+        if args.is_null() {
+            return Err(fail(Kind::Type, format_args!("{function}: the argument array is null")));
+        }
+        if !args.is_aligned() {
+            return Err(fail(Kind::Type, format_args!("{function}: the argument array is not aligned to 8 bytes")));
+        }
+        // SAFETY: not null, aligned, and `count` values by the caller's contract.
+        let values = unsafe { core::slice::from_raw_parts(args, expected) };
+        Ok(Self { function, names, values })
+    }
+
+    fn wrong_type(&self, index: usize, expected: &str) -> Failed {
+        let (function, name, actual) = (self.function, self.names[index], TypeName(self.values[index].type_index));
+        fail(Kind::Type, format_args!("{function}: argument `{name}`: expected {expected}, got {actual}"))
+    }
+
+    /// The tensor at `index`, checked as far as one tensor alone can be.
+    pub(crate) fn tensor(&self, index: usize) -> Result<Tensor, Failed> {
+        let value = &self.values[index];
+        if value.type_index != type_index::DL_TENSOR_PTR {
+            return Err(self.wrong_type(index, "Tensor (DLTensor*)"));
+        }
+        // SAFETY: the type index says that this member is the one set.
+        let pointer = unsafe { value.payload.v_ptr }.cast::<DLTensor>();
+        let (function, name) = (self.function, self.names[index]);
+        if pointer.is_null() || !pointer.is_aligned() {
+            return Err(fail(
+                Kind::Value,
+                format_args!("{function}: argument `{name}`: expected a DLTensor, got the address {pointer:p}"),
+            ));
+        }
+        // SAFETY: aligned, not null, and a DLTensor that lives through the call by the calling convention.
+        unsafe { Tensor::new(function, name, &*pointer) }
+    }
+
+    /// The number at `index`: a Float, or an Int, which is converted.
+    pub(crate) fn float(&self, index: usize) -> Result<f64, Failed> {
+        let value = &self.values[index];
+        match value.type_index {
+            // SAFETY: the type index says that this member is the one set.
+            type_index::FLOAT => Ok(unsafe { value.payload.v_float64 }),
+            // SAFETY: the type index says that this member is the one set.
+            type_index::INT => Ok(unsafe { value.payload.v_int64 } as f64),
+            _ => Err(self.wrong_type(index, "Float or Int")),
+        }
+    }
+
+    /// The flag at `index`: a Bool, or an Int, where any value but 0 is true.
+    pub(crate) fn flag(&self, index: usize) -> Result<bool, Failed> {
+        let value = &self.values[index];
+        match value.type_index {
+            // SAFETY: the type index says that this member is the one set.
+            type_index::BOOL | type_index::INT => Ok(unsafe { value.payload.v_int64 } != 0),
+            _ => Err(self.wrong_type(index, "Bool or Int")),
+        }
+    }
+
+    /// An error about the value of the argument at `index`.
+    pub(crate) fn invalid(&self, index: usize, text: fmt::Arguments<'_>) -> Failed {
+        let (function, name) = (self.function, self.names[index]);
+        fail(Kind::Value, format_args!("{function}: argument `{name}`: {text}"))
+    }
+}

@@ -1,0 +1,24 @@
+//! The boundary to the host: arguments in, errors out, the host's threads.
+//!
+//! Owns: reading and checking of arguments, the error text, the panic barrier, the parallel loop. Refuses: to know
+//! what a kernel computes.
+//!
+//! Invariant: a [`Tensor`] that this room hands out describes memory whose every element can be addressed without
+//! overflow. Whether that memory is there is the host's promise, the one thing that a callee cannot check. Main
+//! choice: errors are written to the thread's buffer where they are found, and travel as an empty [`Failed`], so that
+//! no path of a call allocates; the cost is that an error's text is cut at the buffer's length.
+
+mod args;
+mod error;
+mod pool;
+mod rows;
+mod tensor;
+
+pub(crate) use args::Args;
+pub use error::kernelhub_last_error;
+pub(crate) use error::{Failed, Kind, fail, guard};
+pub use pool::kernelhub_set_parallel_for;
+pub(crate) use pool::{Job, launch};
+#[cfg(any(feature = "rmsnorm", feature = "activation"))]
+pub(crate) use rows::RowMap;
+pub(crate) use tensor::{DType, MAX_RANK, Tensor};

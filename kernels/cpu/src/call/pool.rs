@@ -1,0 +1,115 @@
+//! The host's threads.
+
+#![expect(unsafe_code, reason = "calls the host's parallel loop, and is called back by it")]
+
+use core::ffi::c_void;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use kernelhub_abi::ParallelForFn;
+
+use super::error::{Failed, Kind, fail};
+use crate::simd::{Kernel, Level, Simd, current, dispatch};
+
+/// Work below this stays on the caller's thread: to wake another one and to wait for it takes as long.
+const MIN_PARALLEL_NS: u64 = 20_000;
+/// The least work of one piece of a parallel loop.
+const MIN_PIECE_NS: u64 = 10_000;
+/// The most pieces of a parallel loop: enough to even out many threads, few enough to cost nothing.
+const MAX_PIECES: u64 = 256;
+
+struct Pool {
+    run: ParallelForFn,
+    ctx: *mut c_void,
+}
+
+/// The pool in use, or null. One pointer for both fields, so that no call sees one host's function with another's
+/// context. Replaced pools are leaked: a call on another thread may still read them, and hosts set one per process.
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
+
+/// `void kernelhub_set_parallel_for(ParallelForFn run, void* ctx)`, see [`kernelhub_abi::SetParallelForFn`].
+///
+/// # Safety
+/// `run` may be called with `ctx` from any thread until the process ends or another pool is set and all calls under
+/// way have returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kernelhub_set_parallel_for(run: Option<ParallelForFn>, ctx: *mut c_void) {
+    let pool = match run {
+        Some(run) => Box::into_raw(Box::new(Pool { run, ctx })),
+        None => core::ptr::null_mut(),
+    };
+    POOL.store(pool, Ordering::Release);
+}
+
+/// Work that falls into independent items.
+///
+/// # Safety
+/// Implementors promise that disjoint ranges of items may run on several threads at once.
+pub(crate) unsafe trait Job {
+    /// Runs some items. Implementations are `#[inline(always)]`, and the result of an item does not depend on the
+    /// range that it comes in.
+    fn run<S: Simd>(&self, simd: S, items: Range<usize>);
+}
+
+struct Piece<'a, J> {
+    job: &'a J,
+    items: Range<usize>,
+}
+
+impl<J: Job> Kernel for Piece<'_, J> {
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        self.job.run(simd, self.items);
+    }
+}
+
+struct Loop<'a, J> {
+    job: &'a J,
+    level: Level,
+    items: usize,
+    per_piece: usize,
+    panicked: AtomicBool,
+}
+
+unsafe extern "C" fn body<J: Job>(index: usize, ctx: *mut c_void) {
+    // SAFETY: the host passes on the pointer that `launch` gave it, which outlives the loop.
+    let shared = unsafe { &*ctx.cast::<Loop<'_, J>>() };
+    let Some(start) = index.checked_mul(shared.per_piece).filter(|&start| start < shared.items) else { return };
+    let end = start.saturating_add(shared.per_piece).min(shared.items);
+    // Unwind safe: what a panic leaves behind is an incomplete output, which the error tells.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        dispatch(shared.level, Piece { job: shared.job, items: start..end });
+    }));
+    if let Err(payload) = outcome {
+        core::mem::forget(payload);
+        shared.panicked.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs all items of `job`, on the host's threads where `cost_ns`, the estimated time on one thread, is worth it.
+pub(crate) fn launch<J: Job>(function: &'static str, job: &J, items: usize, cost_ns: u64) -> Result<(), Failed> {
+    let level = current();
+    let pool = POOL.load(Ordering::Acquire);
+    if pool.is_null() || items < 2 || cost_ns < MIN_PARALLEL_NS {
+        dispatch(level, Piece { job, items: 0..items });
+        return Ok(());
+    }
+    // SAFETY: pools are never freed.
+    let pool = unsafe { &*pool };
+    // At most MAX_PIECES, so it fits.
+    let pieces = ((cost_ns / MIN_PIECE_NS).clamp(2, MAX_PIECES) as usize).min(items);
+    let per_piece = items.div_ceil(pieces);
+    let shared = Loop { job, level, items, per_piece, panicked: AtomicBool::new(false) };
+    let ctx = (&raw const shared).cast_mut().cast::<c_void>();
+    // SAFETY: the setter's contract; `body` reads `shared`, which lives until the loop has returned.
+    unsafe { (pool.run)(pool.ctx, items.div_ceil(per_piece), body::<J>, ctx) };
+    if shared.panicked.load(Ordering::Relaxed) {
+        return Err(fail(
+            Kind::Runtime,
+            format_args!("{function}: internal error (a panic on a pool's thread); the output is incomplete"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,313 @@
+//! A checked view of a `DLTensor`.
+
+#![expect(unsafe_code, reason = "reads C structures that the host passes")]
+
+use core::fmt;
+
+use kernelhub_abi::{DLDataType, DLTensor, device_type, dtype_code};
+
+use super::error::{Failed, Kind, fail};
+
+/// The highest rank that any kernel takes.
+pub(crate) const MAX_RANK: usize = 8;
+
+/// The element types of the kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DType {
+    /// IEEE single precision.
+    F32,
+    /// bfloat16.
+    Bf16,
+    /// IEEE half precision.
+    F16,
+}
+
+impl DType {
+    fn from_dl(dtype: DLDataType) -> Option<Self> {
+        match (dtype.code, dtype.bits, dtype.lanes) {
+            (dtype_code::FLOAT, 32, 1) => Some(Self::F32),
+            (dtype_code::BFLOAT, 16, 1) => Some(Self::Bf16),
+            (dtype_code::FLOAT, 16, 1) => Some(Self::F16),
+            _ => None,
+        }
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        })
+    }
+}
+
+/// A checked view: on the CPU, of a known dtype, aligned to its elements, every offset representable in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tensor {
+    function: &'static str,
+    name: &'static str,
+    /// The first element; dangling where the tensor is empty.
+    data: *mut u8,
+    /// The element type.
+    pub(crate) dtype: DType,
+    rank: usize,
+    shape: [usize; MAX_RANK],
+    strides: [isize; MAX_RANK],
+}
+
+/// A shape or strides as text: `[2, 3]`.
+struct List<'a, T>(&'a [T]);
+
+impl<T: fmt::Display> fmt::Display for List<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (index, value) in self.0.iter().enumerate() {
+            write!(f, "{}{value}", if index == 0 { "" } else { ", " })?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl Tensor {
+    /// # Safety
+    /// `shape` and `strides` point to `ndim` values each, where `ndim` is positive and they are not null.
+    pub(super) unsafe fn new(function: &'static str, name: &'static str, raw: &DLTensor) -> Result<Self, Failed> {
+        let invalid =
+            |text: fmt::Arguments<'_>| fail(Kind::Value, format_args!("{function}: argument `{name}`: {text}"));
+        if raw.device.device_type != device_type::CPU {
+            let actual = raw.device.device_type;
+            return Err(invalid(format_args!(
+                "expected a tensor on the CPU (device type 1), got device type {actual}"
+            )));
+        }
+        let Some(dtype) = DType::from_dl(raw.dtype) else {
+            let DLDataType { code, bits, lanes } = raw.dtype;
+            return Err(invalid(format_args!(
+                "expected dtype f32, bf16 or f16, got code {code}, {bits} bits, {lanes} lanes"
+            )));
+        };
+        let Some(rank) = usize::try_from(raw.ndim).ok().filter(|&rank| rank <= MAX_RANK) else {
+            return Err(invalid(format_args!("expected rank 0..={MAX_RANK}, got {}", raw.ndim)));
+        };
+        if rank > 0 && raw.shape.is_null() {
+            return Err(invalid(format_args!("expected {rank} extents, got a null shape")));
+        }
+        let mut tensor = Self {
+            function,
+            name,
+            data: core::ptr::NonNull::dangling().as_ptr(),
+            dtype,
+            rank,
+            shape: [1; MAX_RANK],
+            strides: [0; MAX_RANK],
+        };
+        for axis in 0..rank {
+            // SAFETY: `ndim` extents stand there by the caller's contract.
+            let extent = unsafe { raw.shape.add(axis).read_unaligned() };
+            tensor.shape[axis] = usize::try_from(extent)
+                .map_err(|_| invalid(format_args!("expected extents of at least 0, got {extent} in axis {axis}")))?;
+        }
+        if tensor.is_empty() {
+            return Ok(tensor);
+        }
+        // Null strides mean row-major in DLPack.
+        let mut next: Option<i64> = Some(1);
+        let mut reach: Option<i64> = Some(1);
+        for axis in (0..rank).rev() {
+            let extent = i64::try_from(tensor.shape[axis]).ok();
+            let stride = if raw.strides.is_null() {
+                next
+            } else {
+                // SAFETY: `ndim` strides stand there by the caller's contract.
+                Some(unsafe { raw.strides.add(axis).read_unaligned() })
+            };
+            next = next.zip(extent).and_then(|(n, e)| n.checked_mul(e));
+            // The stride of an axis with one element is never used, whatever stands there.
+            let stride = if tensor.shape[axis] == 1 { Some(0) } else { stride };
+            reach = reach.zip(extent).zip(stride).and_then(|((reach, extent), stride)| {
+                (extent - 1).checked_mul(stride.checked_abs()?)?.checked_add(reach)
+            });
+            tensor.strides[axis] = stride.and_then(|s| isize::try_from(s).ok()).unwrap_or_default();
+        }
+        let bytes = reach.and_then(|reach| reach.checked_mul(dtype.size() as i64));
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) || tensor.elements().is_none() {
+            let shape = List(tensor.shape());
+            return Err(invalid(format_args!("shape {shape} with its strides exceeds the address space")));
+        }
+        if raw.data.is_null() {
+            return Err(invalid(format_args!("expected data, got a null address for shape {}", List(tensor.shape()))));
+        }
+        let address = usize::try_from(raw.byte_offset).ok().and_then(|offset| raw.data.addr().checked_add(offset));
+        let Some(address) = address else {
+            return Err(invalid(format_args!("byte offset {} exceeds the address space", raw.byte_offset)));
+        };
+        if address % dtype.size() != 0 {
+            let size = dtype.size();
+            return Err(invalid(format_args!(
+                "expected an address that is a multiple of {size} bytes for {dtype}, got 0x{address:x}"
+            )));
+        }
+        tensor.data = raw.data.cast::<u8>().with_addr(address);
+        Ok(tensor)
+    }
+
+    /// The extents, outermost first.
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape[..self.rank]
+    }
+
+    /// The strides in elements; 0 for axes with one element.
+    pub(crate) fn strides(&self) -> &[isize] {
+        &self.strides[..self.rank]
+    }
+
+    /// The extent of the last axis; 1 for rank 0.
+    pub(crate) fn last(&self) -> usize {
+        self.shape().last().copied().unwrap_or(1)
+    }
+
+    /// Whether there is no element.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shape().contains(&0)
+    }
+
+    /// The number of elements, where it is representable.
+    fn elements(&self) -> Option<usize> {
+        self.shape().iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent))
+    }
+
+    /// The number of elements.
+    pub(crate) fn len(&self) -> usize {
+        // Representable: `new` checked it, or the tensor is empty.
+        self.elements().unwrap_or(0)
+    }
+
+    /// The first element. `T` must be the type of [`Self::dtype`].
+    pub(crate) fn data<T>(&self) -> *mut T {
+        debug_assert_eq!(size_of::<T>(), self.dtype.size());
+        self.data.cast()
+    }
+
+    /// An error about this tensor.
+    pub(crate) fn invalid(&self, text: fmt::Arguments<'_>) -> Failed {
+        let (function, name) = (self.function, self.name);
+        fail(Kind::Value, format_args!("{function}: argument `{name}`: {text}"))
+    }
+
+    /// An error about this tensor's shape.
+    pub(crate) fn invalid_shape(&self, expected: fmt::Arguments<'_>) -> Failed {
+        self.invalid(format_args!("{expected}, got {}", List(self.shape())))
+    }
+
+    /// Checks the rank.
+    pub(crate) fn expect_rank(&self, ranks: core::ops::RangeInclusive<usize>, axes: &str) -> Result<(), Failed> {
+        if ranks.contains(&self.rank) {
+            return Ok(());
+        }
+        let (low, high) = (ranks.start(), ranks.end());
+        let (rank, shape) = (self.rank, List(self.shape()));
+        Err(if low == high {
+            self.invalid(format_args!("expected rank {low} {axes}, got rank {rank} {shape}"))
+        } else {
+            self.invalid(format_args!("expected rank {low} to {high} {axes}, got rank {rank} {shape}"))
+        })
+    }
+
+    /// Checks the whole shape.
+    pub(crate) fn expect_shape(&self, expected: &[usize], why: &str) -> Result<(), Failed> {
+        if self.shape() == expected {
+            return Ok(());
+        }
+        let (expected, actual) = (List(expected), List(self.shape()));
+        Err(self.invalid(format_args!("expected shape {expected} ({why}), got {actual}")))
+    }
+
+    /// Checks the dtype.
+    pub(crate) fn expect_dtype(&self, expected: DType, why: &str) -> Result<(), Failed> {
+        if self.dtype == expected {
+            return Ok(());
+        }
+        Err(self.invalid(format_args!("expected dtype {expected} ({why}), got {}", self.dtype)))
+    }
+
+    /// Checks that the last axis is dense.
+    pub(crate) fn expect_dense_last(&self) -> Result<(), Failed> {
+        if self.is_empty() || self.last() == 1 || self.strides().last().is_none_or(|&stride| stride == 1) {
+            return Ok(());
+        }
+        let strides = List(self.strides());
+        Err(self.invalid(format_args!("expected stride 1 in the last axis, got strides {strides}")))
+    }
+
+    /// Checks that no two elements share an address, as an output must. Refuses also the rare layouts of interleaved
+    /// axes where that cannot be told axis by axis.
+    pub(crate) fn expect_writable(&self) -> Result<(), Failed> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut axes = [(0_usize, 0_usize); MAX_RANK];
+        let mut count = 0;
+        for (&extent, &stride) in self.shape().iter().zip(self.strides()) {
+            if extent > 1 {
+                axes[count] = (stride.unsigned_abs(), extent);
+                count += 1;
+            }
+        }
+        axes[..count].sort_unstable();
+        let mut reach = 0;
+        for &(stride, extent) in &axes[..count] {
+            if stride <= reach {
+                let (shape, strides) = (List(self.shape()), List(self.strides()));
+                return Err(self.invalid(format_args!(
+                    "expected an output whose elements lie apart, got shape {shape} with strides {strides}"
+                )));
+            }
+            reach += (extent - 1) * stride;
+        }
+        Ok(())
+    }
+
+    /// Whether `other` views the same elements in the same order.
+    pub(crate) fn same_view(&self, other: &Self) -> bool {
+        self.data == other.data && self.shape() == other.shape() && self.strides() == other.strides()
+    }
+
+    /// The bytes from the lowest to behind the highest element.
+    fn span(&self) -> (usize, usize) {
+        let size = self.dtype.size();
+        let (mut low, mut high) = (self.data.addr(), self.data.addr() + size);
+        for (&extent, &stride) in self.shape().iter().zip(self.strides()) {
+            let reach = (extent - 1) * stride.unsigned_abs() * size;
+            if stride < 0 { low = low.wrapping_sub(reach) } else { high = high.wrapping_add(reach) }
+        }
+        (low, high)
+    }
+
+    /// Checks that this output does not overlap the input `other`, where both fill their span, so that the spans
+    /// decide. Views that are interleaved in one buffer are left to the caller's contract.
+    pub(crate) fn expect_apart(&self, other: &Self) -> Result<(), Failed> {
+        if self.is_empty() || other.is_empty() {
+            return Ok(());
+        }
+        let (mine, others) = (self.span(), other.span());
+        let full =
+            |tensor: &Self, span: (usize, usize)| span.1.wrapping_sub(span.0) == tensor.len() * tensor.dtype.size();
+        if mine.0 < others.1 && others.0 < mine.1 && full(self, mine) && full(other, others) {
+            let name = other.name;
+            return Err(
+                self.invalid(format_args!("expected memory apart from `{name}`, got a partial overlap with it"))
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,17 @@
+//! The kernels. Each file checks its arguments, and then runs over raw pointers that the checks cover.
+//!
+//! Invariant: after the checks no address is computed outside a tensor's span, and every output element is written.
+
+#[cfg(feature = "flash-attn2")]
+pub(crate) mod attention;
+#[cfg(feature = "rmsnorm")]
+pub(crate) mod rms_norm;
+#[cfg(feature = "rotary")]
+pub(crate) mod rotary;
+#[cfg(feature = "activation")]
+pub(crate) mod silu;
+
+/// From this many bytes moved on, outputs bypass the cache: they would push the inputs out of it, and each line would
+/// be read before it is overwritten.
+#[cfg(any(feature = "rmsnorm", feature = "activation"))]
+const STREAM_BYTES: usize = 48 << 20;

@@ -1,0 +1,195 @@
+//! 16 lanes: AVX-512 F, BW, DQ, VL.
+
+#![expect(unsafe_code, reason = "vector intrinsics")]
+#![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "intrinsics, all with the one contract that the token answers"
+)]
+
+use core::arch::x86_64::*;
+
+use super::{Kernel, Simd};
+
+/// Proof that the CPU has this level.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// # Safety
+    /// The CPU has AVX-512 F, BW, DQ, VL, AVX2, FMA and F16C.
+    pub(super) unsafe fn assume() -> Self {
+        Self(())
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+#[inline(never)]
+fn compiled<K: Kernel>(simd: Avx512, kernel: K) {
+    kernel.run(simd);
+}
+
+/// The mask of the first `count` of 16 lanes.
+#[inline(always)]
+fn first(count: usize) -> u16 {
+    // `count` is at most 16, so the low half holds the mask.
+    ((1_u32 << count) - 1) as u16
+}
+
+/// To bf16, rounded to nearest even, NaN kept quiet. The instruction for it flushes subnormals.
+#[inline(always)]
+fn to_bf16(v: __m512) -> __m256i {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe {
+        let bits = _mm512_castps_si512(v);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        let rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+        let rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x0040_0000));
+        _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded))
+    }
+}
+
+#[inline(always)]
+fn to_f16(v: __m512) -> __m256i {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v) }
+}
+
+#[inline(always)]
+fn fold(v: __m512) -> __m256 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)) }
+}
+
+/// Methods whose only contract is the CPU's level.
+macro_rules! level {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty { $body:expr })*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $type),*) -> $result {
+            // SAFETY: a token exists, so the CPU has the level.
+            unsafe { $body }
+        }
+    )*};
+}
+/// Methods that access memory.
+macro_rules! memory {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty { $body:expr })*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, $($arg: $type),*) -> $result {
+            // SAFETY: a token exists, so the CPU has the level; the access is the caller's contract.
+            unsafe { $body }
+        }
+    )*};
+}
+
+impl Simd for Avx512 {
+    type V = __m512;
+    const LANES: usize = 16;
+    const TILE: usize = 4;
+
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) {
+        // SAFETY: a token exists, so the CPU has the level.
+        unsafe { compiled(self, kernel) }
+    }
+
+    level! {
+        splat(value: f32) -> __m512 { _mm512_set1_ps(value) }
+        add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+        sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
+        mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
+        div(a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
+        max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
+        min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+        abs(a: __m512) -> __m512 { _mm512_abs_ps(a) }
+        round(a: __m512) -> __m512 { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+        scale2(a: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(a, n) }
+        where_negative(x: __m512, a: __m512, b: __m512) -> __m512 {
+            _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, _mm512_setzero_ps()), b, a)
+        }
+        keep_first(v: __m512, count: usize, fill: f32) -> __m512 {
+            _mm512_mask_blend_ps(first(count), _mm512_set1_ps(fill), v)
+        }
+        sum(v: __m512) -> f32 { _mm512_reduce_add_ps(v) }
+        max_lane(v: __m512) -> f32 { _mm512_reduce_max_ps(v) }
+        deinterleave(low: __m512, high: __m512) -> (__m512, __m512) {{
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            (_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high))
+        }}
+        interleave(a: __m512, b: __m512) -> (__m512, __m512) {{
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            (_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(a, high, b))
+        }}
+        sum4(v: [__m512; 4]) -> [f32; 4] {{
+            let pairs = _mm256_hadd_ps(
+                _mm256_hadd_ps(fold(v[0]), fold(v[1])),
+                _mm256_hadd_ps(fold(v[2]), fold(v[3])),
+            );
+            let sums = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
+            let mut out = [0.0; 4];
+            _mm_storeu_ps(out.as_mut_ptr(), sums);
+            out
+        }}
+        fence() -> () { _mm_sfence() }
+    }
+
+    memory! {
+        load_f32(p: *const f32) -> __m512 { _mm512_loadu_ps(p) }
+        load_f32_part(p: *const f32, count: usize) -> __m512 { _mm512_maskz_loadu_ps(first(count), p) }
+        store_f32(p: *mut f32, v: __m512) -> () { _mm512_storeu_ps(p, v) }
+        store_f32_part(p: *mut f32, v: __m512, count: usize) -> () { _mm512_mask_storeu_ps(p, first(count), v) }
+        stream_f32(p: *mut f32, v: __m512) -> () { _mm512_stream_ps(p, v) }
+        load_bf16(p: *const u16) -> __m512 {
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))))
+        }
+        load_f16(p: *const u16) -> __m512 { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+        store_bf16(p: *mut u16, v: __m512) -> () { _mm256_storeu_si256(p.cast(), to_bf16(v)) }
+        store_f16(p: *mut u16, v: __m512) -> () { _mm256_storeu_si256(p.cast(), to_f16(v)) }
+        stream_bf16(p: *mut u16, v: __m512) -> () { _mm256_stream_si256(p.cast(), to_bf16(v)) }
+        stream_f16(p: *mut u16, v: __m512) -> () { _mm256_stream_si256(p.cast(), to_f16(v)) }
+        transpose(source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize) -> () {{
+            // Pairs of rows, then groups of four: `fours[4 * k + c]` holds, in its 128-bit lane `l`, rows 4k..4k+4
+            // of column 4l + c.
+            let mut fours = [_mm512_setzero_ps(); 16];
+            for k in 0..4 {
+                let row = source.add(4 * k * source_stride);
+                let (a, b) = (_mm512_loadu_ps(row), _mm512_loadu_ps(row.add(source_stride)));
+                let (c, d) =
+                    (_mm512_loadu_ps(row.add(2 * source_stride)), _mm512_loadu_ps(row.add(3 * source_stride)));
+                let (ab_low, ab_high) = (pd(_mm512_unpacklo_ps(a, b)), pd(_mm512_unpackhi_ps(a, b)));
+                let (cd_low, cd_high) = (pd(_mm512_unpacklo_ps(c, d)), pd(_mm512_unpackhi_ps(c, d)));
+                fours[4 * k] = ps(_mm512_unpacklo_pd(ab_low, cd_low));
+                fours[4 * k + 1] = ps(_mm512_unpackhi_pd(ab_low, cd_low));
+                fours[4 * k + 2] = ps(_mm512_unpacklo_pd(ab_high, cd_high));
+                fours[4 * k + 3] = ps(_mm512_unpackhi_pd(ab_high, cd_high));
+            }
+            for c in 0..4 {
+                let even_top = _mm512_shuffle_f32x4::<0x88>(fours[c], fours[4 + c]);
+                let odd_top = _mm512_shuffle_f32x4::<0xdd>(fours[c], fours[4 + c]);
+                let even_bottom = _mm512_shuffle_f32x4::<0x88>(fours[8 + c], fours[12 + c]);
+                let odd_bottom = _mm512_shuffle_f32x4::<0xdd>(fours[8 + c], fours[12 + c]);
+                let column = |l: usize| target.add((4 * l + c) * target_stride);
+                _mm512_storeu_ps(column(0), _mm512_shuffle_f32x4::<0x88>(even_top, even_bottom));
+                _mm512_storeu_ps(column(1), _mm512_shuffle_f32x4::<0x88>(odd_top, odd_bottom));
+                _mm512_storeu_ps(column(2), _mm512_shuffle_f32x4::<0xdd>(even_top, even_bottom));
+                _mm512_storeu_ps(column(3), _mm512_shuffle_f32x4::<0xdd>(odd_top, odd_bottom));
+            }
+        }}
+    }
+}
+
+#[inline(always)]
+fn pd(v: __m512) -> __m512d {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm512_castps_pd(v) }
+}
+
+#[inline(always)]
+fn ps(v: __m512d) -> __m512 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm512_castpd_ps(v) }
+}

@@ -1,0 +1,126 @@
+//! The element types of tensors, loaded as f32 vectors and stored with one rounding to nearest even.
+
+#![expect(unsafe_code, reason = "pointer access by element type")]
+#![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+
+use half::{bf16, f16};
+
+use super::Simd;
+
+/// An element type of tensors. The pointer contracts are those of [`Simd`].
+pub(crate) trait Element: Copy + Send + Sync + 'static {
+    /// Whether rows can be used as f32 without conversion.
+    const IS_F32: bool;
+
+    /// # Safety
+    /// See [`Simd`].
+    unsafe fn load<S: Simd>(simd: S, p: *const Self) -> S::V;
+    /// # Safety
+    /// See [`Simd`].
+    unsafe fn load_part<S: Simd>(simd: S, p: *const Self, count: usize) -> S::V;
+    /// # Safety
+    /// See [`Simd`].
+    unsafe fn store<S: Simd>(simd: S, p: *mut Self, v: S::V);
+    /// # Safety
+    /// See [`Simd`].
+    unsafe fn store_part<S: Simd>(simd: S, p: *mut Self, v: S::V, count: usize);
+    /// # Safety
+    /// See [`Simd`].
+    unsafe fn stream<S: Simd>(simd: S, p: *mut Self, v: S::V);
+    /// The value, exactly.
+    fn to_f32(self) -> f32;
+    /// Rounds to nearest even.
+    fn from_f32(value: f32) -> Self;
+}
+
+impl Element for f32 {
+    const IS_F32: bool = true;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(simd: S, p: *const Self) -> S::V {
+        // SAFETY: the caller's contract is the same.
+        unsafe { simd.load_f32(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_part<S: Simd>(simd: S, p: *const Self, count: usize) -> S::V {
+        // SAFETY: the caller's contract is the same.
+        unsafe { simd.load_f32_part(p, count) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(simd: S, p: *mut Self, v: S::V) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { simd.store_f32(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_part<S: Simd>(simd: S, p: *mut Self, v: S::V, count: usize) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { simd.store_f32_part(p, v, count) }
+    }
+    #[inline(always)]
+    unsafe fn stream<S: Simd>(simd: S, p: *mut Self, v: S::V) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { simd.stream_f32(p, v) }
+    }
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+}
+
+/// Longest vector of any level, in lanes.
+const MAX_LANES: usize = 16;
+
+macro_rules! half_element {
+    ($type:ty, $load:ident, $store:ident, $stream:ident) => {
+        impl Element for $type {
+            const IS_F32: bool = false;
+
+            #[inline(always)]
+            unsafe fn load<S: Simd>(simd: S, p: *const Self) -> S::V {
+                // SAFETY: the caller's contract is the same; the type is a transparent u16.
+                unsafe { simd.$load(p.cast()) }
+            }
+            #[inline(always)]
+            unsafe fn load_part<S: Simd>(simd: S, p: *const Self, count: usize) -> S::V {
+                let mut whole = [0_u16; MAX_LANES];
+                // SAFETY: `count` elements are readable by the caller's contract, and `count <= LANES <= MAX_LANES`.
+                unsafe { core::ptr::copy_nonoverlapping(p.cast::<u16>(), whole.as_mut_ptr(), count) };
+                // SAFETY: `whole` holds at least LANES elements.
+                unsafe { simd.$load(whole.as_ptr()) }
+            }
+            #[inline(always)]
+            unsafe fn store<S: Simd>(simd: S, p: *mut Self, v: S::V) {
+                // SAFETY: the caller's contract is the same; the type is a transparent u16.
+                unsafe { simd.$store(p.cast(), v) }
+            }
+            #[inline(always)]
+            unsafe fn store_part<S: Simd>(simd: S, p: *mut Self, v: S::V, count: usize) {
+                let mut whole = [0_u16; MAX_LANES];
+                // SAFETY: `whole` holds at least LANES elements.
+                unsafe { simd.$store(whole.as_mut_ptr(), v) };
+                // SAFETY: `count` elements are writable by the caller's contract, and `count <= LANES <= MAX_LANES`.
+                unsafe { core::ptr::copy_nonoverlapping(whole.as_ptr(), p.cast::<u16>(), count) };
+            }
+            #[inline(always)]
+            unsafe fn stream<S: Simd>(simd: S, p: *mut Self, v: S::V) {
+                // SAFETY: the caller's contract is the same; the type is a transparent u16.
+                unsafe { simd.$stream(p.cast(), v) }
+            }
+            #[inline(always)]
+            fn to_f32(self) -> f32 {
+                <$type>::to_f32(self)
+            }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self {
+                <$type>::from_f32(value)
+            }
+        }
+    };
+}
+
+half_element!(bf16, load_bf16, store_bf16, stream_bf16);
+half_element!(f16, load_f16, store_f16, stream_f16);

@@ -1,0 +1,50 @@
+//! Exponentials on vectors.
+
+#![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+
+use super::Simd;
+
+/// `e^r = 1 + r + r^2 * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= ln(2) / 2.
+#[cfg(feature = "activation")]
+const EXP: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_554, 0.008_363_233, 0.001_392_625];
+/// `2^r = 1 + r * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= 1 / 2.
+#[cfg(feature = "flash-attn2")]
+const EXP2: [f32; 6] = [0.693_147_2, 0.240_226_51, 0.055_503_57, 0.009_618_082, 0.001_339_097_9, 0.000_154_532_63];
+/// ln(2) in two parts; the first has few enough bits that its product with an exponent is exact.
+#[cfg(feature = "activation")]
+const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+
+/// `e^x`, within 2 ulp; 0 below -104, infinity above 89, NaN for NaN.
+#[cfg(feature = "activation")]
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
+    // NaN comes through: `max` and `min` answer their second operand then.
+    let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
+    let n = s.round(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
+    let r = s.fma(n, s.splat(-LN2[0]), x);
+    let r = s.fma(n, s.splat(-LN2[1]), r);
+    let mut p = s.splat(EXP[4]);
+    p = s.fma(p, r, s.splat(EXP[3]));
+    p = s.fma(p, r, s.splat(EXP[2]));
+    p = s.fma(p, r, s.splat(EXP[1]));
+    p = s.fma(p, r, s.splat(EXP[0]));
+    p = s.fma(p, s.mul(r, r), r);
+    s.scale2(s.add(p, s.splat(1.0)), n)
+}
+
+/// `2^x`, within 2 ulp; 0 below -150, infinity above 129, NaN for NaN.
+#[cfg(feature = "flash-attn2")]
+#[inline(always)]
+pub(crate) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
+    let x = s.min(s.splat(129.0), s.max(s.splat(-151.0), x));
+    let n = s.round(x);
+    let r = s.sub(x, n);
+    let mut p = s.splat(EXP2[5]);
+    p = s.fma(p, r, s.splat(EXP2[4]));
+    p = s.fma(p, r, s.splat(EXP2[3]));
+    p = s.fma(p, r, s.splat(EXP2[2]));
+    p = s.fma(p, r, s.splat(EXP2[1]));
+    p = s.fma(p, r, s.splat(EXP2[0]));
+    p = s.fma(p, r, s.splat(1.0));
+    s.scale2(p, n)
+}

@@ -1,0 +1,132 @@
+//! Vectors of f32 at three instruction levels, behind one trait.
+//!
+//! Owns: the vector operations that the kernels use, the conversions from and to bf16 and f16, and the choice of a
+//! level at run time. Refuses: to know any kernel.
+//!
+//! Invariant: a value of a level's type (`Avx512`, `Avx2`) exists only where the CPU has that level, so that its
+//! arithmetic is safe to call; only memory access stays `unsafe`. Main choice: kernels are written once, generic over
+//! [`Simd`], and compiled once per level by [`Simd::call`]. The cost is that every generic piece must be
+//! `#[inline(always)]`, since code left outside that function would be compiled without the level's instructions.
+
+#![expect(unsafe_code, reason = "declares the methods that access memory")]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod element;
+mod level;
+mod math;
+mod portable;
+
+pub(crate) use element::Element;
+pub use level::{Level, available, force_level};
+pub(crate) use level::{current, dispatch};
+#[cfg(feature = "activation")]
+pub(crate) use math::exp;
+#[cfg(feature = "flash-attn2")]
+pub(crate) use math::exp2;
+
+/// Code that [`Simd::call`] compiles for one level.
+pub(crate) trait Kernel {
+    /// Runs the code. Implementations are `#[inline(always)]`.
+    fn run<S: Simd>(self, simd: S);
+}
+
+/// The vector operations of one instruction level.
+///
+/// All pointer methods ask of the caller: the elements that the name says (`LANES`, or the first `count` for the
+/// `_part` forms, `count <= LANES`) are valid for the access. No alignment beyond the element's is needed, except by
+/// the `stream` forms, whose address must be a multiple of the vector's bytes.
+pub(crate) trait Simd: Copy + Send + Sync + 'static {
+    /// A vector of f32.
+    type V: Copy;
+    /// Lanes of [`Self::V`].
+    const LANES: usize;
+    /// Vectors per row in a register tile of six rows: all accumulators stay in registers.
+    const TILE: usize;
+
+    /// Runs `kernel` in a function compiled for this level.
+    fn call<K: Kernel>(self, kernel: K);
+
+    /// All lanes `value`.
+    fn splat(self, value: f32) -> Self::V;
+    /// `a + b`.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`.
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b`.
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`.
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once where the level has such an instruction.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The greater one; `b` where either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The lesser one; `b` where either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Without the sign.
+    fn abs(self, a: Self::V) -> Self::V;
+    /// To the nearest integer, ties to even.
+    fn round(self, a: Self::V) -> Self::V;
+    /// `a * 2^n` for integral `n` within -160..=160, rounded once.
+    fn scale2(self, a: Self::V, n: Self::V) -> Self::V;
+    /// `a` where `x < 0`, else `b`.
+    fn where_negative(self, x: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// The first `count` lanes of `v`, the others `fill`.
+    fn keep_first(self, v: Self::V, count: usize, fill: f32) -> Self::V;
+    /// The sum of the lanes.
+    fn sum(self, v: Self::V) -> f32;
+    /// The sums of the lanes of four vectors.
+    fn sum4(self, v: [Self::V; 4]) -> [f32; 4];
+    /// The greatest lane. NaN lanes may be ignored.
+    fn max_lane(self, v: Self::V) -> f32;
+    /// `(a0, b0, a1, b1, ..)` split into its `a` and `b`.
+    fn deinterleave(self, low: Self::V, high: Self::V) -> (Self::V, Self::V);
+    /// The inverse of [`Self::deinterleave`].
+    fn interleave(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
+    /// Transposes a block of `LANES` x `LANES` f32; the strides are in elements between rows.
+    ///
+    /// # Safety
+    /// `LANES` rows of `LANES` elements are readable from `source` and writable at `target`, without overlap.
+    unsafe fn transpose(self, source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize);
+    /// Orders streamed stores before whatever follows.
+    fn fence(self);
+
+    /// # Safety
+    /// See the trait.
+    unsafe fn load_f32(self, p: *const f32) -> Self::V;
+    /// Lanes from `count` on are zero.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn load_f32_part(self, p: *const f32, count: usize) -> Self::V;
+    /// # Safety
+    /// See the trait.
+    unsafe fn store_f32(self, p: *mut f32, v: Self::V);
+    /// # Safety
+    /// See the trait.
+    unsafe fn store_f32_part(self, p: *mut f32, v: Self::V, count: usize);
+    /// # Safety
+    /// See the trait.
+    unsafe fn stream_f32(self, p: *mut f32, v: Self::V);
+
+    /// # Safety
+    /// See the trait.
+    unsafe fn load_bf16(self, p: *const u16) -> Self::V;
+    /// # Safety
+    /// See the trait.
+    unsafe fn load_f16(self, p: *const u16) -> Self::V;
+    /// # Safety
+    /// See the trait.
+    unsafe fn store_bf16(self, p: *mut u16, v: Self::V);
+    /// # Safety
+    /// See the trait.
+    unsafe fn store_f16(self, p: *mut u16, v: Self::V);
+    /// # Safety
+    /// See the trait.
+    unsafe fn stream_bf16(self, p: *mut u16, v: Self::V);
+    /// # Safety
+    /// See the trait.
+    unsafe fn stream_f16(self, p: *mut u16, v: Self::V);
+}
