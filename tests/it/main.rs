@@ -1,1 +1,4 @@
 //! Integration tests, one module per room.
+
+mod registry;
+mod support;
