@@ -36,8 +36,8 @@ impl Download {
     }
 
     /// The digest and the number of bytes.
-    pub(super) fn finish(self) -> Result<(Sha256Digest, u64), FetchError> {
-        Ok((Sha256Digest::from_bytes(self.hasher.finalize().into()), self.bytes))
+    pub(super) fn finish(self) -> (Sha256Digest, u64) {
+        (Sha256Digest::from_bytes(self.hasher.finalize().into()), self.bytes)
     }
 }
 
@@ -104,9 +104,8 @@ const MAX_REDIRECTS: usize = 5;
 fn follow(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
     let was_https = attempt.previous().iter().any(|url| url.scheme() == "https");
     let refusal = match attempt.url().scheme() {
-        "https" => None,
         "http" if was_https => Some("from https to http"),
-        "http" => None,
+        "http" | "https" => None,
         _ => Some("to a scheme other than http and https"),
     };
     let refusal = refusal.or_else(|| (attempt.previous().len() > MAX_REDIRECTS).then_some("after too many others"));

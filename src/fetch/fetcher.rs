@@ -179,7 +179,7 @@ impl Fetcher {
             advanced(piece.len() as u64);
             download.write(piece)
         })?;
-        let (actual, bytes) = download.finish()?;
+        let (actual, bytes) = download.finish();
         if bytes < artifact.size {
             return Err(FetchError::TooShort { url, expected: artifact.size, actual: bytes });
         }

@@ -91,7 +91,8 @@ impl Metadata {
         };
         fields.check_present(root)?;
         let name = fields.string(root, "name")?;
-        crate::names::check_component("kernel name", &name).map_err(|fault| fields.invalid("name", fault))?;
+        crate::names::check_component("kernel name", &name)
+            .map_err(|fault| fields.invalid("name", fault.to_string()))?;
         let backend = fields.object(root, "backend")?;
         Ok(Self {
             name,
@@ -182,7 +183,7 @@ impl Metadata {
             match found.get(path) {
                 Some(actual) if actual == expected => {}
                 Some(actual) => {
-                    violations.push(violation(ViolationKind::DigestMismatch, Some(format!("sha256 {actual}"))))
+                    violations.push(violation(ViolationKind::DigestMismatch, Some(format!("sha256 {actual}"))));
                 }
                 None => violations.push(violation(ViolationKind::FileMissing, None)),
             }
@@ -306,8 +307,8 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn invalid(&self, field: &str, reason: impl ToString) -> ManifestError {
-        ManifestError::Invalid { origin: self.origin.to_owned(), field: field.to_owned(), reason: reason.to_string() }
+    fn invalid(&self, field: &str, reason: impl Into<String>) -> ManifestError {
+        ManifestError::Invalid { origin: self.origin.to_owned(), field: field.to_owned(), reason: reason.into() }
     }
 
     fn check_present(&self, root: &Map<String, Value>) -> Result<(), ManifestError> {

@@ -371,14 +371,10 @@ fn archives_end_where_they_end() {
     let mut wrong = packed.clone();
     *wrong.last_mut().unwrap() ^= 1;
     refused!("a wrong checksum", wrong, ArchiveError::Checksum { .. });
-    refused!("no zstd", b"PK\x03\x04 something else entirely".to_vec(), ArchiveError::Frame { .. });
+    refused!("no zstd", *b"PK\x03\x04 something else entirely", ArchiveError::Frame { .. });
     refused!("a plain tar", good.clone(), ArchiveError::Frame { .. });
     // A frame header that asks for a window of 2 GiB.
-    refused!(
-        "a huge window",
-        [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00].to_vec(),
-        ArchiveError::Frame { .. }
-    );
+    refused!("a huge window", [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00], ArchiveError::Frame { .. });
     let mut header = good.clone();
     header[0] ^= 1;
     refused!("a header checksum", pack(&header), ArchiveError::Header { index: 0, .. });

@@ -27,15 +27,16 @@ fn fetch_from(
     let mut manifest = published.manifest.clone();
     edit(&mut manifest);
     let base: Location = server.url("rmsnorm.toml").parse().unwrap();
-    let fetcher = Fetcher::new(FetchOptions { timeout: Duration::from_millis(700), ..FetchOptions::default() });
-    let fetched =
-        fetcher.fetch_artifact(&cache, &manifest, &manifest.artifacts[0], &base, &NoProgress, Reuse::IfPresent);
-    if fetched.is_err() {
-        assert_eq!(tree::cached(home.path()), Vec::<String>::new(), "left behind after {fetched:?}");
+    let client = Fetcher::new(FetchOptions { timeout: Duration::from_millis(700), ..FetchOptions::default() });
+    let result = client.fetch_artifact(&cache, &manifest, &manifest.artifacts[0], &base, &NoProgress, Reuse::IfPresent);
+    if result.is_err() {
+        assert_eq!(tree::cached(home.path()), Vec::<String>::new(), "left behind after {result:?}");
         assert!(fs::read_dir(home.path().join("tmp")).unwrap().next().is_none());
     }
-    fetched
+    result
 }
+
+type Edit = fn(&mut KernelManifest);
 
 fn unchanged(_: &mut KernelManifest) {}
 
@@ -140,7 +141,6 @@ fn redirects_are_followed_within_http_and_refused_beyond() {
 #[test]
 fn an_archive_for_another_kernel_or_with_other_metadata_is_refused() {
     let published = Published::new();
-    type Edit = fn(&mut KernelManifest);
     let edits: [(Edit, ViolationKind); 4] = [
         (|manifest| manifest.kernel.repo = "kernelhub/rotary".parse().unwrap(), ViolationKind::IdentityMismatch),
         (|manifest| manifest.kernel.version = 2, ViolationKind::IdentityMismatch),

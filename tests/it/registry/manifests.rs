@@ -1,5 +1,6 @@
 //! Kernel manifests and `metadata.json`.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -32,7 +33,7 @@ fn told(error: &ManifestError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
+        write!(text, ": {error}").unwrap();
         cause = error.source();
     }
     format!("{text}; hint: {}", error.hint().unwrap_or_default())

@@ -35,12 +35,12 @@ fn the_manifest_names_archives_beside_it_and_reads_back() {
     let files = tempfile::tempdir().unwrap();
     write_files(files.path());
     let packed = pack::pack_variant(files.path(), &spec(), &out.path().join("archives")).unwrap();
-    let manifest = pack::manifest(&spec(), &[packed.clone()], out.path()).unwrap();
+    let manifest = pack::manifest(&spec(), std::slice::from_ref(&packed), out.path()).unwrap();
     assert!(manifest.artifacts[0].url.to_string().starts_with("archives/kernelhub--rmsnorm"));
     let path = pack::write_manifest(&manifest, out.path()).unwrap();
     let text = fs::read_to_string(path).unwrap();
     assert_eq!(KernelManifest::parse(&text, "x").unwrap(), manifest);
-    let error = pack::manifest(&spec(), &[packed.clone()], files.path()).unwrap_err();
+    let error = pack::manifest(&spec(), std::slice::from_ref(&packed), files.path()).unwrap_err();
     assert!(matches!(error, PackError::NotBeside { .. }), "{error:?}");
     for packs in [&[][..], &[packed.clone(), packed][..]] {
         let error = pack::manifest(&spec(), packs, out.path()).unwrap_err();

@@ -92,14 +92,10 @@ fn answer(stream: &TcpStream, seen: &Mutex<Vec<Request>>, handler: &Handler) {
     let request = Request { path, headers };
     seen.lock().unwrap().push(request.clone());
     let reply = handler(&request);
-    let mut head = format!("HTTP/1.1 {} X\r\nConnection: close\r\n", reply.status);
-    for (name, value) in &reply.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    if let Some(length) = reply.declared {
-        head.push_str(&format!("Content-Length: {length}\r\n"));
-    }
-    head.push_str("\r\n");
+    let mut lines = vec![format!("HTTP/1.1 {} X", reply.status), "Connection: close".to_owned()];
+    lines.extend(reply.headers.iter().map(|(name, value)| format!("{name}: {value}")));
+    lines.extend(reply.declared.map(|length| format!("Content-Length: {length}")));
+    let head = lines.join("\r\n") + "\r\n\r\n";
     let (first, second) = reply.body.split_at(reply.body.len() / 2);
     let mut stream = stream;
     // The client may have had enough; what it makes of that is the test's matter.
