@@ -12,6 +12,7 @@ use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use sha2::{Digest as _, Sha256};
 
 use super::FetchError;
+use super::location::without_credentials;
 use crate::digest::Sha256Digest;
 
 /// A file that is hashed while it is written.
@@ -131,7 +132,7 @@ async fn get(
     limit: u64,
     sink: &mut (dyn FnMut(&[u8]) -> Result<(), FetchError> + Send),
 ) -> Result<(), FetchError> {
-    let name = || url.to_string();
+    let name = || without_credentials(url).to_string();
     let answer = http
         .get(url.clone())
         // The digest is about the file's own bytes, not about a server's compression of them.

@@ -12,7 +12,7 @@ use super::ManifestError;
 use super::strict_json;
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::names::{RelativePath, RepoId};
-use crate::variant::Variant;
+use crate::variant::{DeviceKey, Variant};
 
 /// The file's name.
 pub const METADATA_FILE: &str = "metadata.json";
@@ -232,16 +232,24 @@ impl Metadata {
 }
 
 impl BackendInfo {
-    /// Whether this is the backend that the variant's name states: as it is (`cpu`, `xpu`, `universal`) or shortened
-    /// and followed by its version (`cu130` for cuda, `rocm63`, `xpu20252`).
+    /// Whether this is the backend that the variant's name states: as it is (`cpu`, `wgsl-universal`) or shortened and
+    /// followed by its version (`cu130` for cuda, `rocm63`, `xpu20253`).
     fn is_of(&self, variant: &Variant) -> bool {
+        let text = variant.to_string();
+        let words: Vec<&str> = text.split('-').collect();
+        let word = match words.as_slice() {
+            // Noarch and shader builds: framework and target.
+            [_, target] => *target,
+            // Others end in backend, processor, system.
+            [_, .., backend, _, _] => *backend,
+            _ => return false,
+        };
         let prefix = if self.kind == "cuda" { "cu" } else { &self.kind };
-        variant.to_string().split('-').skip(1).any(|word| {
-            word == self.kind
-                || word.strip_prefix(prefix).is_some_and(|rest| {
-                    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
-                })
-        })
+        word == self.kind
+            || word
+                .strip_prefix(prefix)
+                .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+            || matches!((self.kind.parse::<DeviceKey>(), word.parse::<DeviceKey>()), (Ok(kind), Ok(word)) if kind == word)
     }
 }
 
@@ -251,9 +259,9 @@ impl DigestTable {
         let mut digest = Self::default();
         let fault = |kind, path: &str, expected: &str, actual: String| Violation {
             kind,
-            path: path.escape_debug().to_string(),
+            path: shorten(&path.escape_debug().to_string()),
             expected: Some(expected.to_owned()),
-            actual: Some(actual),
+            actual: Some(shorten(&actual)),
         };
         match table.get("algorithm") {
             Some(Value::String(algorithm)) if algorithm == SHA256 => {}
@@ -298,6 +306,15 @@ impl DigestTable {
             }
         }
         digest
+    }
+}
+
+/// The start of a foreign text, for messages.
+fn shorten(text: &str) -> String {
+    const MOST: usize = 120;
+    match text.char_indices().nth(MOST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", &text[..end]),
     }
 }
 

@@ -215,6 +215,7 @@ fn a_backend_is_recognised_in_the_variants_name() {
         ("rocm", "torch211-cxx11-rocm63-x86_64-linux"),
         ("universal", "wgsl-universal"),
         ("xpu", "wgsl-xpu"),
+        ("metal", "wgsl-mps"),
     ] {
         assert!(identity(kind, variant), "{kind} in {variant}");
     }
@@ -223,7 +224,9 @@ fn a_backend_is_recognised_in_the_variants_name() {
         ("cpu", "torch213-cxx11-cu130-x86_64-linux"),
         ("rocm", "torch213-cxx11-cu130-x86_64-linux"),
         ("universal", "wgsl-xpu"),
-        ("linux", "tvm-ffi01-cpu-x86_64-windows"),
+        ("linux", "tvm-ffi01-cpu-x86_64-linux"),
+        ("x86_64", "tvm-ffi01-cpu-x86_64-linux"),
+        ("", "tvm-ffi01-cpu-x86_64-linux"),
     ] {
         assert!(!identity(kind, variant), "{kind} in {variant}");
     }
