@@ -29,9 +29,37 @@ pub struct NameError {
     pub reason: &'static str,
 }
 
-const RESERVED: [&str; 22] = [
-    "con", "prn", "aux", "nul", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8", "com9", "lpt1", "lpt2",
-    "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
+const RESERVED: [&str; 30] = [
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    "com1",
+    "com2",
+    "com3",
+    "com4",
+    "com5",
+    "com6",
+    "com7",
+    "com8",
+    "com9",
+    "lpt1",
+    "lpt2",
+    "lpt3",
+    "lpt4",
+    "lpt5",
+    "lpt6",
+    "lpt7",
+    "lpt8",
+    "lpt9",
+    "com\u{b9}",
+    "com\u{b2}",
+    "com\u{b3}",
+    "lpt\u{b9}",
+    "lpt\u{b2}",
+    "lpt\u{b3}",
+    "conin$",
+    "conout$",
 ];
 
 /// The rule that one path component breaks, or `None`.
@@ -51,8 +79,16 @@ fn component_fault(component: &str) -> Option<&'static str> {
     if component.ends_with('.') || component.ends_with(' ') || component.starts_with(' ') {
         return Some("a component that starts with a space or ends with a dot or a space");
     }
+    if component.chars().any(is_invisible) {
+        return Some("an invisible character or one that turns the direction of writing");
+    }
     let stem = component.split('.').next().unwrap_or(component).trim_end().to_ascii_lowercase();
     RESERVED.contains(&stem.as_str()).then_some("a device name of Windows")
+}
+
+/// Characters that make a name look like another one in messages.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Checks a string that becomes one path component: a variant, a revision without slashes, a manifest's file stem.
@@ -239,6 +275,10 @@ mod tests {
             "a\nb",
             "nul",
             "LPT1.so",
+            "com\u{b9}.txt",
+            "CONOUT$",
+            "a\u{202e}os.b",
+            "a\u{200b}",
             &long,
         ] {
             assert!(bad.parse::<RelativePath>().is_err(), "{bad:?} was accepted");

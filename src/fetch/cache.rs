@@ -154,10 +154,15 @@ impl Cache {
         }
         let folder = self.manifest_folder(&manifest.kernel.repo);
         make_folder(&folder)?;
-        let temporary = tempfile::Builder::new()
-            .prefix(".record-")
-            .tempfile_in(&folder)
-            .map_err(FetchError::io("make a file in", &folder))?;
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".record-");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            // A temporary file is private; a cache may be shared. The process's umask still counts.
+            builder.permissions(fs::Permissions::from_mode(0o666));
+        }
+        let temporary = builder.tempfile_in(&folder).map_err(FetchError::io("make a file in", &folder))?;
         fs::write(temporary.path(), text).map_err(FetchError::io("write", temporary.path()))?;
         temporary.persist(&path).map_err(|error| FetchError::io("write", &path)(error.error))?;
         Ok(())

@@ -12,6 +12,7 @@ use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use sha2::{Digest as _, Sha256};
 
 use super::FetchError;
+use super::location::without_credentials;
 use crate::digest::Sha256Digest;
 
 /// A file that is hashed while it is written.
@@ -36,8 +37,8 @@ impl Download {
     }
 
     /// The digest and the number of bytes.
-    pub(super) fn finish(self) -> Result<(Sha256Digest, u64), FetchError> {
-        Ok((Sha256Digest::from_bytes(self.hasher.finalize().into()), self.bytes))
+    pub(super) fn finish(self) -> (Sha256Digest, u64) {
+        (Sha256Digest::from_bytes(self.hasher.finalize().into()), self.bytes)
     }
 }
 
@@ -104,9 +105,8 @@ const MAX_REDIRECTS: usize = 5;
 fn follow(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
     let was_https = attempt.previous().iter().any(|url| url.scheme() == "https");
     let refusal = match attempt.url().scheme() {
-        "https" => None,
         "http" if was_https => Some("from https to http"),
-        "http" => None,
+        "http" | "https" => None,
         _ => Some("to a scheme other than http and https"),
     };
     let refusal = refusal.or_else(|| (attempt.previous().len() > MAX_REDIRECTS).then_some("after too many others"));
@@ -132,7 +132,7 @@ async fn get(
     limit: u64,
     sink: &mut (dyn FnMut(&[u8]) -> Result<(), FetchError> + Send),
 ) -> Result<(), FetchError> {
-    let name = || url.to_string();
+    let name = || without_credentials(url).to_string();
     let answer = http
         .get(url.clone())
         // The digest is about the file's own bytes, not about a server's compression of them.

@@ -179,7 +179,7 @@ impl Fetcher {
             advanced(piece.len() as u64);
             download.write(piece)
         })?;
-        let (actual, bytes) = download.finish()?;
+        let (actual, bytes) = download.finish();
         if bytes < artifact.size {
             return Err(FetchError::TooShort { url, expected: artifact.size, actual: bytes });
         }
@@ -200,8 +200,8 @@ impl Fetcher {
 
     fn check_online(&self, location: &Location, what: &str) -> Result<(), FetchError> {
         match location {
-            Location::Remote(url) if self.options.offline => {
-                Err(FetchError::Offline { what: what.to_owned(), url: url.to_string() })
+            Location::Remote(_) if self.options.offline => {
+                Err(FetchError::Offline { what: what.to_owned(), url: location.to_string() })
             }
             _ => Ok(()),
         }

@@ -1,13 +1,13 @@
 //! Where a manifest or an archive is.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 use reqwest::Url;
 
 use super::FetchError;
-use crate::manifest::ArtifactUrl;
+use crate::manifest::{ArtifactUrl, UrlError};
 
 /// A URL or a file of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl Location {
     /// over what is read here. [`FetchError::Location`] when the parts make no URL.
     pub fn artifact(&self, url: &ArtifactUrl) -> Result<Self, FetchError> {
         match (self, url) {
-            (Self::Remote(manifest), ArtifactUrl::Absolute(url)) if url.scheme() == "file" => {
-                Err(FetchError::RemoteToLocal { manifest: manifest.to_string(), url: url.to_string() })
+            (Self::Remote(_), ArtifactUrl::Absolute(url)) if url.scheme() == "file" => {
+                Err(FetchError::RemoteToLocal { manifest: self.to_string(), url: url.to_string() })
             }
             (_, ArtifactUrl::Absolute(url)) => url.as_str().parse(),
             (Self::Remote(manifest), ArtifactUrl::Relative(path)) => {
@@ -37,7 +37,7 @@ impl Location {
                 {
                     let Ok(mut segments) = url.path_segments_mut() else {
                         return Err(FetchError::Location {
-                            value: manifest.to_string(),
+                            value: self.to_string(),
                             reason: "a URL without a path".to_owned(),
                         });
                     };
@@ -56,23 +56,51 @@ impl Location {
         }
     }
 
-    /// This location as a URL, for a manifest that is read from another place later.
+    /// This location as a URL, for a manifest that is read from another place later. Without credentials: a cache is
+    /// no place for them.
     pub(super) fn to_artifact_url(&self) -> Result<ArtifactUrl, FetchError> {
-        let refuse = |value: String, reason: &str| FetchError::Location { value, reason: reason.to_owned() };
-        match self {
-            Self::Remote(url) => Ok(ArtifactUrl::Absolute(url.clone())),
+        let url = match self {
+            Self::Remote(url) => without_credentials(url),
             Self::Local(path) => {
-                let absolute = std::path::absolute(path).map_err(|source| FetchError::Io {
-                    action: "make absolute",
-                    path: path.clone(),
-                    source,
-                })?;
-                Url::from_file_path(&absolute)
-                    .map(ArtifactUrl::Absolute)
-                    .map_err(|()| refuse(absolute.display().to_string(), "no path that a file: URL can hold"))
+                let absolute = resolved(path)?;
+                Url::from_file_path(&absolute).map_err(|()| FetchError::Location {
+                    value: absolute.display().to_string(),
+                    reason: "no path that a file: URL can hold".to_owned(),
+                })?
             }
+        };
+        // By the same rules as any other manifest's URL, so that the record can be read again.
+        url.as_str()
+            .parse()
+            .map_err(|error: UrlError| FetchError::Location { value: error.value, reason: error.reason })
+    }
+}
+
+/// The URL as it may be shown and stored.
+pub(super) fn without_credentials(url: &Url) -> Url {
+    let mut url = url.clone();
+    // Both fail only for URLs without a host, which have no credentials.
+    if url.set_username("").and_then(|()| url.set_password(None)).is_err() {
+        tracing::trace!("a URL without a host");
+    }
+    url
+}
+
+/// An absolute path without `..`, by the file system where the file exists, else by the letters.
+fn resolved(path: &Path) -> Result<PathBuf, FetchError> {
+    if let Ok(path) = path.canonicalize() {
+        return Ok(path);
+    }
+    let absolute = std::path::absolute(path).map_err(FetchError::io("make absolute", path))?;
+    let mut plain = PathBuf::new();
+    for part in absolute.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(part);
         }
     }
+    Ok(plain)
 }
 
 impl FromStr for Location {
@@ -110,7 +138,7 @@ impl From<&Path> for Location {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Remote(url) => f.pad(url.as_str()),
+            Self::Remote(url) => f.pad(without_credentials(url).as_str()),
             Self::Local(path) => write!(f, "{}", path.display()),
         }
     }
@@ -137,6 +165,24 @@ mod tests {
         assert_eq!(artifact("/k/m.toml", "http://h/c.tar").unwrap(), "http://h/c.tar");
         assert_eq!(artifact("/k/m.toml", "file:///x/c.tar").unwrap(), "/x/c.tar");
         assert!(artifact("http://h/m.toml", "file:///etc/passwd").unwrap_err().contains("file:///etc/passwd"));
+    }
+
+    #[test]
+    fn credentials_are_used_and_neither_shown_nor_stored() {
+        let base: Location = "https://me:secret@h/a/m.toml".parse().unwrap();
+        assert_eq!(base.to_string(), "https://h/a/m.toml");
+        let artifact = base.artifact(&"c.tar".parse().unwrap()).unwrap();
+        assert!(matches!(&artifact, Location::Remote(url) if url.password() == Some("secret")));
+        assert_eq!(artifact.to_artifact_url().unwrap().to_string(), "https://h/a/c.tar");
+    }
+
+    #[test]
+    fn a_stored_path_is_absolute_and_plain() {
+        let stored = |path: &str| path.parse::<Location>().unwrap().to_artifact_url().unwrap().to_string();
+        let here = std::env::current_dir().unwrap();
+        let parent = here.parent().unwrap().display();
+        assert_eq!(stored("../no such file"), format!("file://{parent}/no%20such%20file"));
+        assert!(!stored("src/../Cargo.toml").contains(".."));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::ManifestError;
 use super::strict_json;
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::names::{RelativePath, RepoId};
-use crate::variant::Variant;
+use crate::variant::{DeviceKey, Variant};
 
 /// The file's name.
 pub const METADATA_FILE: &str = "metadata.json";
@@ -91,7 +91,8 @@ impl Metadata {
         };
         fields.check_present(root)?;
         let name = fields.string(root, "name")?;
-        crate::names::check_component("kernel name", &name).map_err(|fault| fields.invalid("name", fault))?;
+        crate::names::check_component("kernel name", &name)
+            .map_err(|fault| fields.invalid("name", fault.to_string()))?;
         let backend = fields.object(root, "backend")?;
         Ok(Self {
             name,
@@ -182,7 +183,7 @@ impl Metadata {
             match found.get(path) {
                 Some(actual) if actual == expected => {}
                 Some(actual) => {
-                    violations.push(violation(ViolationKind::DigestMismatch, Some(format!("sha256 {actual}"))))
+                    violations.push(violation(ViolationKind::DigestMismatch, Some(format!("sha256 {actual}"))));
                 }
                 None => violations.push(violation(ViolationKind::FileMissing, None)),
             }
@@ -242,16 +243,11 @@ impl BackendInfo {
         Self { kind, archs: Vec::new() }
     }
 
-    /// Whether this is the backend that the variant's name states: as it is (`cpu`, `xpu`, `universal`) or shortened
-    /// and followed by its version (`cu130` for cuda, `rocm63`, `xpu20252`).
+    /// Whether this is the backend that the variant's name states, by its name or by a device key's other name.
     fn is_of(&self, variant: &Variant) -> bool {
-        let prefix = if self.kind == "cuda" { "cu" } else { &self.kind };
-        variant.to_string().split('-').skip(1).any(|word| {
-            word == self.kind
-                || word.strip_prefix(prefix).is_some_and(|rest| {
-                    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
-                })
-        })
+        let stated = Self::of(variant).kind;
+        let same_key = || Some(self.kind.parse::<DeviceKey>().ok()?) == stated.parse().ok();
+        self.kind == stated || same_key()
     }
 }
 
@@ -261,9 +257,9 @@ impl DigestTable {
         let mut digest = Self::default();
         let fault = |kind, path: &str, expected: &str, actual: String| Violation {
             kind,
-            path: path.escape_debug().to_string(),
+            path: shorten(&path.escape_debug().to_string()),
             expected: Some(expected.to_owned()),
-            actual: Some(actual),
+            actual: Some(shorten(&actual)),
         };
         match table.get("algorithm") {
             Some(Value::String(algorithm)) if algorithm == SHA256 => {}
@@ -311,14 +307,23 @@ impl DigestTable {
     }
 }
 
+/// The start of a foreign text, for messages.
+fn shorten(text: &str) -> String {
+    const MOST: usize = 120;
+    match text.char_indices().nth(MOST) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
 /// Reads typed fields and names them in errors.
 struct Fields<'a> {
     origin: &'a str,
 }
 
 impl Fields<'_> {
-    fn invalid(&self, field: &str, reason: impl ToString) -> ManifestError {
-        ManifestError::Invalid { origin: self.origin.to_owned(), field: field.to_owned(), reason: reason.to_string() }
+    fn invalid(&self, field: &str, reason: impl Into<String>) -> ManifestError {
+        ManifestError::Invalid { origin: self.origin.to_owned(), field: field.to_owned(), reason: reason.into() }
     }
 
     fn check_present(&self, root: &Map<String, Value>) -> Result<(), ManifestError> {

@@ -12,7 +12,7 @@ use crate::names::RelativePath;
 /// Reads every file below a folder. Links are refused: what is packed is what stands there.
 pub(super) fn collect(folder: &Path) -> Result<Vec<PackFile>, PackError> {
     let mut files = Vec::new();
-    let mut folded = HashMap::new();
+    let mut used = HashMap::new();
     let mut folders = vec![(folder.to_path_buf(), String::new())];
     while let Some((folder, prefix)) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(io_error("list", &folder))? {
@@ -24,7 +24,7 @@ pub(super) fn collect(folder: &Path) -> Result<Vec<PackFile>, PackError> {
             };
             let relative: RelativePath =
                 format!("{prefix}{name}").parse().map_err(|source| PackError::Name { path: path.clone(), source })?;
-            if let Some(earlier) = folded.insert(relative.case_folded(), path.clone()) {
+            if let Some(earlier) = used.insert(relative.case_folded(), path.clone()) {
                 return Err(PackError::CaseCollision { path, earlier });
             }
             let kind = entry.file_type().map_err(io_error("look at", &path))?;

@@ -183,15 +183,16 @@ fn check_layers_text(bytes: &[u8], folder: &Path) -> Result<(), PackError> {
 /// A reader meets the old file or the new one, never a part.
 fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), PackError> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    let mut file =
-        tempfile::Builder::new().prefix(".pack-").tempfile_in(folder).map_err(io_error("make a file in", folder))?;
-    file.write_all(bytes).map_err(io_error("write", path))?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".pack-");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        // A temporary file is private; a pack is meant to be served.
-        file.as_file().set_permissions(fs::Permissions::from_mode(0o644)).map_err(io_error("set the mode of", path))?;
+        // A temporary file is private; a pack is meant to be served. The process's umask still counts.
+        builder.permissions(fs::Permissions::from_mode(0o666));
     }
+    let mut file = builder.tempfile_in(folder).map_err(io_error("make a file in", folder))?;
+    file.write_all(bytes).map_err(io_error("write", path))?;
     file.persist(path).map_err(|error| io_error("write", path)(error.error))?;
     Ok(())
 }

@@ -47,7 +47,7 @@ pub enum VerifyError {
         variant: Variant,
         /// What is wrong with it.
         #[source]
-        source: ManifestError,
+        source: Box<ManifestError>,
     },
     /// The files are not what was published.
     #[error("{repo} v{version}, {variant}: not as published: {}", crate::digest::list(.violations))]
@@ -99,7 +99,7 @@ pub enum VerifyError {
         variant: Variant,
         /// What is wrong with it.
         #[source]
-        source: ManifestError,
+        source: Box<ManifestError>,
     },
     /// A native library was asked for, and the build has not exactly one.
     #[error("{repo} v{version}, {variant}: expected one native library, found {}", .found.len())]

@@ -147,7 +147,7 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
         repo: repo.clone(),
         version,
         variant: variant.clone(),
-        source,
+        source: Box::new(source),
     })?;
     let mut read = ReadFiles::default();
     let Found { files, mut violations } = walk(root)?;
@@ -172,8 +172,9 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
     let Some(layers) = layers_path.and_then(|path| read.texts.get(&path)) else {
         return Err(VerifyError::LayersAbsent { repo: repo.clone(), version, variant: variant.clone() });
     };
-    let layers = LayersFile::parse(layers, &root.join(LAYERS_FILE).display().to_string())
-        .map_err(|source| VerifyError::Layers { repo: repo.clone(), version, variant: variant.clone(), source })?;
+    let layers = LayersFile::parse(layers, &root.join(LAYERS_FILE).display().to_string()).map_err(|source| {
+        VerifyError::Layers { repo: repo.clone(), version, variant: variant.clone(), source: Box::new(source) }
+    })?;
     tracing::debug!(%repo, version, %variant, files = read.digests.len(), bytes = read.bytes, "verified");
     Ok(VerifiedSnapshot {
         repo: repo.clone(),

@@ -1,0 +1,8 @@
+//! Manifests, archives, the cache and verification.
+
+mod fetch;
+mod hostile;
+mod lies;
+mod manifests;
+mod packing;
+mod verify;

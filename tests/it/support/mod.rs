@@ -1,0 +1,5 @@
+//! What several rooms' tests share.
+
+pub(crate) mod packs;
+pub(crate) mod server;
+pub(crate) mod tree;
