@@ -1,9 +1,14 @@
 //! Integration tests, one module per room.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
+
 #[cfg(feature = "wgpu")]
 mod gpu;
-mod resolve;
-#![expect(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
-
+#[cfg(feature = "cli")]
+mod host_reference;
+#[cfg(feature = "cli")]
+#[path = "../../examples/llama/mod.rs"]
+mod llama;
 mod registry;
+mod resolve;
 mod support;

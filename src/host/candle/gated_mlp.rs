@@ -1,6 +1,6 @@
 //! The gated feed-forward block (`SwiGLU`).
 
-use candle_core::{Module, Result, Tensor};
+use candle_core::{D, DType, Module, Result, Tensor};
 use candle_nn::Linear;
 
 use super::spec::claim_pair;
@@ -104,8 +104,14 @@ impl GatedMlp {
     /// As [`forward`](Self::forward).
     pub fn forward_reference(&self, _mode: Mode, x: &Tensor) -> Result<Tensor> {
         self.check(x)?;
-        let gated = (self.gate.forward(x)?.silu()? * self.up.forward(x)?)?;
-        self.down.forward(&gated)
+        let (gate, up) = if x.dtype() == DType::BF16 && x.device().is_cpu() {
+            // candle widens the whole memory under a bf16 operand, which would be both halves for each of them.
+            let (gate_up, width) = (Linear::new(self.gate_up.clone(), None).forward(x)?, self.down().dim(1)?);
+            (gate_up.narrow(D::Minus1, 0, width)?, gate_up.narrow(D::Minus1, width, width)?)
+        } else {
+            (self.gate.forward(x)?, self.up.forward(x)?)
+        };
+        self.down.forward(&(gate.silu()? * up)?)
     }
 
     fn check(&self, x: &Tensor) -> Result<()> {
