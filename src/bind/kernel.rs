@@ -61,6 +61,7 @@ pub struct LayerMeta {
 
 /// Loaded code that layers are bound to.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum Code {
     /// A native library.
     Native(&'static KernelLibrary),

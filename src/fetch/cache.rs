@@ -175,7 +175,7 @@ impl Cache {
         root.join(METADATA_FILE).symlink_metadata().is_ok().then(|| Snapshot {
             repo: manifest.kernel.repo.clone(),
             version: manifest.kernel.version,
-            variant: artifact.variant.clone(),
+            variant: artifact.variant,
             root,
             archive_sha256: artifact.sha256,
             metadata_sha256: artifact.metadata_sha256,

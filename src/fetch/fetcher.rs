@@ -123,7 +123,7 @@ impl Fetcher {
             return Err(FetchError::NotListed {
                 repo: kernel.repo.clone(),
                 version: kernel.version,
-                variant: artifact.variant.clone(),
+                variant: artifact.variant,
             });
         }
         let location = base.artifact(&artifact.url)?;
@@ -189,7 +189,7 @@ impl Fetcher {
         let unpacked = work.path().join("unpacked");
         let found = archive::unpack(&path, &unpacked, &artifact.variant).map_err(|error| match error {
             archive::UnpackError::Refused(source) => {
-                FetchError::Archive { url: url.clone(), variant: artifact.variant.clone(), source }
+                FetchError::Archive { url: url.clone(), variant: artifact.variant, source }
             }
             archive::UnpackError::Io { action, path, source } => FetchError::Io { action, path, source },
         })?;
@@ -244,7 +244,7 @@ fn check_content(
         Err(FetchError::Content {
             repo: kernel.repo.clone(),
             version: kernel.version,
-            variant: artifact.variant.clone(),
+            variant: artifact.variant,
             violations,
         })
     };

@@ -40,7 +40,7 @@ impl Fetcher {
             progress.advanced(&name, piece.len() as u64);
             download.write(piece)
         })?;
-        let (actual, bytes) = download.finish()?;
+        let (actual, bytes) = download.finish();
         let url = location.to_string();
         if bytes < size {
             return Err(FetchError::TooShort { url, expected: size, actual: bytes });

@@ -246,8 +246,8 @@ impl BackendInfo {
     /// Whether this is the backend that the variant's name states, by its name or by a device key's other name.
     fn is_of(&self, variant: &Variant) -> bool {
         let stated = Self::of(variant).kind;
-        let same_key = || Some(self.kind.parse::<DeviceKey>().ok()?) == stated.parse().ok();
-        self.kind == stated || same_key()
+        let keys = (self.kind.parse::<DeviceKey>(), stated.parse::<DeviceKey>());
+        self.kind == stated || matches!(keys, (Ok(own), Ok(stated)) if own == stated)
     }
 }
 

@@ -80,7 +80,7 @@ pub fn pack_variant(folder: &Path, spec: &PackSpec, out: &Path) -> Result<Packed
     write_atomically(&archive, &bytes)?;
     Ok(Packed {
         archive,
-        variant: spec.variant.clone(),
+        variant: spec.variant,
         size: bytes.len() as u64,
         sha256: Sha256Digest::of(&bytes),
         metadata_sha256,
@@ -103,7 +103,7 @@ pub fn manifest(spec: &PackSpec, packs: &[Packed], folder: &Path) -> Result<Kern
             .parse()
             .map_err(|source| PackError::Name { path: pack.archive.clone(), source })?;
         Ok(Artifact {
-            variant: pack.variant.clone(),
+            variant: pack.variant,
             url: ArtifactUrl::Relative(path),
             size: pack.size,
             sha256: pack.sha256,
@@ -111,7 +111,7 @@ pub fn manifest(spec: &PackSpec, packs: &[Packed], folder: &Path) -> Result<Kern
         })
     });
     let mut artifacts = artifacts.collect::<Result<Vec<_>, PackError>>()?;
-    artifacts.sort_by(|a, b| a.variant.cmp(&b.variant));
+    artifacts.sort_by_key(|a| a.variant);
     let manifest = KernelManifest {
         schema: MANIFEST_SCHEMA,
         kernel: KernelInfo {

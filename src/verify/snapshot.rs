@@ -90,7 +90,7 @@ impl VerifiedSnapshot {
             libraries => Err(VerifyError::LibraryCount {
                 repo: self.repo.clone(),
                 version: self.version,
-                variant: self.variant.clone(),
+                variant: self.variant,
                 found: libraries.iter().map(|library| library.path().display().to_string()).collect(),
             }),
         }
@@ -127,13 +127,13 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
     let (repo, version, variant) = (snapshot.repo(), snapshot.version(), snapshot.variant());
     let root = snapshot.root();
     let refuse =
-        |violations| Err(VerifyError::Violations { repo: repo.clone(), version, variant: variant.clone(), violations });
+        |violations| Err(VerifyError::Violations { repo: repo.clone(), version, variant: *variant, violations });
     match root.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => {}
         Ok(_) => return refuse(vec![not_a_file(".", "something that is no folder")]),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let root = root.to_path_buf();
-            return Err(VerifyError::Absent { repo: repo.clone(), version, variant: variant.clone(), root });
+            return Err(VerifyError::Absent { repo: repo.clone(), version, variant: *variant, root });
         }
         Err(error) => return Err(io_error("look at", root)(error)),
     }
@@ -146,7 +146,7 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
     let metadata = Metadata::parse(&bytes, &origin).map_err(|source| VerifyError::Metadata {
         repo: repo.clone(),
         version,
-        variant: variant.clone(),
+        variant: *variant,
         source: Box::new(source),
     })?;
     let mut read = ReadFiles::default();
@@ -170,16 +170,16 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
     }
     let layers_path = RelativePath::from_str(LAYERS_FILE).ok();
     let Some(layers) = layers_path.and_then(|path| read.texts.get(&path)) else {
-        return Err(VerifyError::LayersAbsent { repo: repo.clone(), version, variant: variant.clone() });
+        return Err(VerifyError::LayersAbsent { repo: repo.clone(), version, variant: *variant });
     };
     let layers = LayersFile::parse(layers, &root.join(LAYERS_FILE).display().to_string()).map_err(|source| {
-        VerifyError::Layers { repo: repo.clone(), version, variant: variant.clone(), source: Box::new(source) }
+        VerifyError::Layers { repo: repo.clone(), version, variant: *variant, source: Box::new(source) }
     })?;
     tracing::debug!(%repo, version, %variant, files = read.digests.len(), bytes = read.bytes, "verified");
     Ok(VerifiedSnapshot {
         repo: repo.clone(),
         version,
-        variant: variant.clone(),
+        variant: *variant,
         root: root.to_path_buf(),
         archive_sha256: snapshot.archive_sha256(),
         metadata,

@@ -1,1 +1,43 @@
-fn main() {}
+//! The project's chores: `cargo xtask <command>`.
+
+#![expect(clippy::print_stdout, reason = "a program that talks to its user")]
+
+mod demo;
+mod model;
+mod packs;
+mod paths;
+mod process;
+mod registry;
+mod server;
+mod test;
+
+use clap::{Parser, Subcommand};
+
+/// kernelhub's chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask", about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show the whole product on a real model: fetch, verify, load, swap, generate, compare.
+    Demo(demo::Options),
+    /// Run every check and test of the project.
+    Test(test::Options),
+    /// Build the embedded kernels, publish them on a loopback server and fetch them as a user would.
+    FetchKernels(registry::Options),
+    /// Run the benchmarks of the library's stages and kernels.
+    Bench(test::BenchOptions),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Demo(options) => demo::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::FetchKernels(options) => registry::run(&options),
+        Command::Bench(options) => test::bench(&options),
+    }
+}

@@ -83,6 +83,9 @@ pub(crate) struct FileOptions {
     /// Its size, in bytes.
     #[arg(long)]
     size: u64,
+    /// How long to wait for a connection and for each piece of the answer, in seconds.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    timeout: u64,
     /// Where to put it.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -90,7 +93,8 @@ pub(crate) struct FileOptions {
 
 pub(crate) fn run_file(options: &FileOptions) -> Result<(), Failure> {
     let location: Location = options.url.parse()?;
-    let fetcher = Fetcher::new(FetchOptions::from_env());
+    let timeout = std::time::Duration::from_secs(options.timeout);
+    let fetcher = Fetcher::new(FetchOptions { timeout, ..FetchOptions::from_env() });
     fetcher.fetch_file(&location, options.size, options.sha256, &options.out, &Bars::default())?;
     Ok(())
 }

@@ -106,7 +106,7 @@ impl GatedMlp {
         self.check(x)?;
         let (gate, up) = if x.dtype() == DType::BF16 && x.device().is_cpu() {
             // candle widens the whole memory under a bf16 operand, which would be both halves for each of them.
-            let (gate_up, width) = (Linear::new(self.gate_up.clone(), None).forward(x)?, self.down().dim(1)?);
+            let (gate_up, width) = (self.gate_up.forward(x)?, self.down().dim(1)?);
             (gate_up.narrow(D::Minus1, 0, width)?, gate_up.narrow(D::Minus1, width, width)?)
         } else {
             (self.gate.forward(x)?, self.up.forward(x)?)

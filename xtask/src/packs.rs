@@ -1,0 +1,116 @@
+//! Builds the project's own kernel packs and packs them as any publisher would, with `kernelhub pack`.
+
+use std::env::consts::{ARCH, DLL_PREFIX, DLL_SUFFIX, OS};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::paths;
+use crate::process::{cargo, run};
+
+const VERSION: &str = "1";
+const LICENSE: &str = "Apache-2.0";
+
+/// One published kernel.
+pub(crate) struct Pack {
+    /// Its repo name under `kernelhub/`, which is also the CPU crate's feature.
+    pub(crate) name: &'static str,
+    description: &'static str,
+    /// Functions of the native build, for Python.
+    functions: &'static [&'static str],
+    /// WGSL files, for kernels that have a shader build.
+    shaders: &'static [&'static str],
+}
+
+pub(crate) const PACKS: [Pack; 4] = [
+    Pack { name: "rmsnorm", description: "RMSNorm", functions: &["rms_norm"], shaders: &["rms_norm.wgsl"] },
+    Pack { name: "rotary", description: "Rotary position embedding", functions: &["apply_rotary"], shaders: &[] },
+    Pack {
+        name: "activation",
+        description: "Gated activations",
+        functions: &["silu_and_mul"],
+        shaders: &["silu_and_mul.wgsl"],
+    },
+    Pack {
+        name: "flash-attn2",
+        description: "Attention with an online softmax",
+        functions: &["flash_attn"],
+        shaders: &[],
+    },
+];
+
+/// Builds every pack and writes archives and manifests to the embedded registry. `kernelhub` is the program.
+pub(crate) fn build(kernelhub: &Path) -> anyhow::Result<()> {
+    for pack in &PACKS {
+        let mut builds = vec![native(pack)?];
+        if !pack.shaders.is_empty() {
+            builds.push(shader(pack)?);
+        }
+        let mut command = std::process::Command::new(kernelhub);
+        command.current_dir(paths::root()).arg("pack");
+        command.args(["--repo", &format!("kernelhub/{}", pack.name), "--version", VERSION, "--license", LICENSE]);
+        command.args(["--description", pack.description]);
+        command.arg("--out").arg(paths::registry());
+        for (variant, folder) in &builds {
+            command.arg(format!("{variant}={}", folder.display()));
+        }
+        run(&mut command)?;
+    }
+    Ok(())
+}
+
+/// The library for this machine's processor, with what Python needs to load it too.
+fn native(pack: &Pack) -> anyhow::Result<(String, PathBuf)> {
+    let arguments = ["build", "--quiet", "--profile", "pack", "--package", "kernelhub-cpu", "--no-default-features"];
+    run(cargo(arguments).args(["--features", pack.name]))?;
+    let system = if OS == "macos" { "darwin" } else { OS };
+    let variant = format!("tvm-ffi01-cpu-{ARCH}-{system}");
+    let folder = fresh_folder(pack, &variant)?;
+    let library = format!("{DLL_PREFIX}{}{DLL_SUFFIX}", pack.name.replace('-', "_"));
+    copy(&paths::target().join("pack").join(format!("{DLL_PREFIX}kernelhub_cpu{DLL_SUFFIX}")), &folder.join(&library))?;
+    let layers = paths::root().join("kernels/cpu/layers").join(format!("{}.toml", pack.name));
+    copy(&layers, &folder.join("layers.toml"))?;
+    write(&folder.join("__init__.py"), &python(&library, pack.functions))?;
+    Ok((variant, folder))
+}
+
+/// The shader text, for any adapter.
+fn shader(pack: &Pack) -> anyhow::Result<(String, PathBuf)> {
+    let variant = "wgsl-universal".to_owned();
+    let folder = fresh_folder(pack, &variant)?;
+    let source = paths::root().join("kernels/wgsl");
+    for file in pack.shaders {
+        copy(&source.join(file), &folder.join(file))?;
+    }
+    copy(&source.join("layers").join(format!("{}.toml", pack.name)), &folder.join("layers.toml"))?;
+    Ok((variant, folder))
+}
+
+/// A module for the Python package `kernels`, which loads the same files by `tvm_ffi`.
+fn python(library: &str, functions: &[&str]) -> String {
+    let mut text = format!(
+        "from pathlib import Path\n\nimport tvm_ffi\n\n_module = tvm_ffi.load_module(str(Path(__file__).parent / \"{library}\"))\n\n"
+    );
+    text.extend(functions.iter().map(|function| format!("{function} = _module[\"{function}\"]\n")));
+    let names: Vec<String> = functions.iter().map(|function| format!("\"{function}\"")).collect();
+    text + &format!("\n__all__ = [{}]\n", names.join(", "))
+}
+
+fn fresh_folder(pack: &Pack, variant: &str) -> anyhow::Result<PathBuf> {
+    let folder = paths::target().join("packs").join(pack.name).join(variant);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,38 @@
+//! Running other programs, visibly.
+
+use std::ffi::OsStr;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+
+use crate::paths;
+
+/// `cargo` with these arguments, in the repository's root.
+pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(paths::root());
+    command
+}
+
+/// Prints the command, runs it, and fails when it fails.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let shown = show(command);
+    println!("$ {shown}");
+    let start = Instant::now();
+    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    println!("  ({:.1} s)", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The command as a person would type it.
+fn show(command: &Command) -> String {
+    let root = paths::root().to_string_lossy().into_owned();
+    let program = std::path::Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+    let arguments = command.get_args().map(|argument| argument.to_string_lossy().replace(&format!("{root}/"), ""));
+    std::iter::once(name).chain(arguments).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,67 @@
+//! `cargo xtask test` and `cargo xtask bench`.
+
+use std::process::Command;
+
+use clap::Args;
+
+use crate::process::{cargo, run as run_command};
+use crate::{demo, packs, paths, registry};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Leave out the demo on the real model, which downloads 93 MB at its first run.
+    #[arg(long)]
+    no_demo: bool,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    step("what the tests need of the system");
+    run_command(Command::new("bash").arg(paths::root().join("scripts/setup-tests.sh")))?;
+
+    step("format and lints");
+    run_command(&mut cargo(["fmt", "--all", "--check"]))?;
+    let deny = ["--", "--deny", "warnings"];
+    run_command(cargo(["clippy", "--workspace", "--all-targets"]).args(deny))?;
+    run_command(cargo(["clippy", "--package", "kernelhub", "--no-default-features"]).args(deny))?;
+
+    step("the kernel packs");
+    registry::build_kernelhub(false)?;
+    packs::build(&registry::kernelhub())?;
+
+    step("tests");
+    // Tests that need the packs print why they skip where there are none; here there are, so a skip is a failure.
+    run_command(cargo(["test", "--workspace", "--all-targets"]).env("KERNELHUB_TEST_REGISTRY", paths::registry()))?;
+    run_command(&mut cargo(["test", "--workspace", "--doc"]))?;
+
+    step("documentation");
+    let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);
+    run_command(doc.env("RUSTDOCFLAGS", "--deny warnings"))?;
+
+    if !options.no_demo {
+        step("the demo");
+        demo::run(&demo::Options::with_cache(paths::target().join("test-cache")))?;
+    }
+    println!("\nall checks and tests passed");
+    Ok(())
+}
+
+fn step(name: &str) {
+    println!("\n== {name} ==");
+}
+
+#[derive(Args)]
+pub(crate) struct BenchOptions {
+    /// Only benchmarks whose name contains this.
+    filter: Option<String>,
+}
+
+pub(crate) fn bench(options: &BenchOptions) -> anyhow::Result<()> {
+    registry::build_kernelhub(false)?;
+    packs::build(&registry::kernelhub())?;
+    let mut command = cargo(["bench", "--package", "kernelhub"]);
+    command.env("KERNELHUB_TEST_REGISTRY", paths::registry());
+    if let Some(filter) = &options.filter {
+        command.args(["--", filter]);
+    }
+    run_command(&mut command)
+}
