@@ -11,7 +11,8 @@
 //! The rules:
 //! - System, processor and C library are those of the machine.
 //! - CUDA builds need the machine's major version and at most its minor; other backends need exactly its version.
-//! - A `tvm-ffi` build needs the interface version that this crate speaks, and `libtvm_ffi` only when it imports from it.
+//! - A `tvm-ffi` build needs the interface version that this crate speaks, and `libtvm_ffi` only when it imports from
+//!   it.
 //! - Builds for Torch's own interfaces need libtorch and a loader for them; noarch Torch builds are Python.
 //! - Where architectures are known (`metadata.json`), the device's has to be among them.
 //! - A shader pack needs an adapter of wgpu that its target serves.
@@ -106,8 +107,8 @@ impl Request {
 /// Decides for every candidate whether it fits, and which is taken.
 #[must_use]
 pub fn resolve(candidates: &[Candidate], system: &SystemInfo, request: &Request) -> Resolution {
-    // Candidates are taken in an order of their own, so that reports of the same listing are equal; and a stable sort by
-    // rank keeps that order among equals.
+    // Candidates are taken in an order of their own, so that reports of the same listing are equal; and a stable sort
+    // by rank keeps that order among equals.
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by(|a, b| candidates[*a].cmp(&candidates[*b]));
     let mut fits = Vec::new();
@@ -119,7 +120,7 @@ pub fn resolve(candidates: &[Candidate], system: &SystemInfo, request: &Request)
             Err(reason) => rejected.push(Decision::new(index, candidate, Verdict::Rejected { reason })),
         }
     }
-    fits.sort_by(|(_, a), (_, b)| a.rank.cmp(&b.rank));
+    fits.sort_by_key(|(_, fit)| fit.rank);
     // Only a known variant can fit.
     let winner = fits.first().and_then(|(index, _)| Some((*index, candidates[*index].variant.known()?)));
     let accepted = fits.into_iter().map(|(index, fit)| {
