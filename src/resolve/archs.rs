@@ -4,8 +4,8 @@ use crate::system::Capability;
 
 /// One entry of a CUDA build's list.
 ///
-/// `8.0` is machine code for that capability and the later minors of its major; `9.0a` for exactly that one; `10.0f` for
-/// its family; `+PTX` adds code that any later device can compile, unless it is of the `a` or `f` kind.
+/// `8.0` is machine code for that capability and the later minors of its major; `9.0a` for exactly that one; `10.0f`
+/// for its family; `+PTX` adds code that any later device can compile, unless it is of the `a` or `f` kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CudaArch {
     capability: Capability,
@@ -22,8 +22,8 @@ enum Kind {
 
 /// Families of devices that share code of the `f` kind. A capability that is not listed is alone in its family.
 ///
-/// Source: CUDA Programming Guide, appendix "Compute Capabilities", family-specific feature sets: `compute_100f` runs on
-/// 10.0 and 10.3, `compute_120f` on 12.0 and 12.1.
+/// Source: CUDA Programming Guide, appendix "Compute Capabilities", family-specific feature sets: `compute_100f` runs
+/// on 10.0 and 10.3, `compute_120f` on 12.0 and 12.1.
 const FAMILIES: [&[Capability]; 2] = [
     &[Capability { major: 10, minor: 0 }, Capability { major: 10, minor: 3 }],
     &[Capability { major: 12, minor: 0 }, Capability { major: 12, minor: 1 }],

@@ -11,7 +11,8 @@
 //! The rules:
 //! - System, processor and C library are those of the machine.
 //! - CUDA builds need the machine's major version and at most its minor; other backends need exactly its version.
-//! - A `tvm-ffi` build needs the interface version that this crate speaks, and `libtvm_ffi` only when it imports from it.
+//! - A `tvm-ffi` build needs the interface version that this crate speaks, and `libtvm_ffi` only when it imports from
+//!   it.
 //! - Builds for Torch's own interfaces need libtorch and a loader for them; noarch Torch builds are Python.
 //! - Where architectures are known (`metadata.json`), the device's has to be among them.
 //! - A shader pack needs an adapter of wgpu that its target serves.
@@ -106,19 +107,20 @@ impl Request {
 /// Decides for every candidate whether it fits, and which is taken.
 #[must_use]
 pub fn resolve(candidates: &[Candidate], system: &SystemInfo, request: &Request) -> Resolution {
+    // Candidates are taken in an order of their own, so that reports of the same listing are equal; and a stable sort
+    // by rank keeps that order among equals.
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by(|a, b| candidates[*a].cmp(&candidates[*b]));
     let mut fits = Vec::new();
-    let mut decisions = Vec::with_capacity(candidates.len());
-    for (index, candidate) in candidates.iter().enumerate() {
+    let mut rejected = Vec::with_capacity(candidates.len());
+    for index in order {
+        let candidate = &candidates[index];
         match check::check(candidate, system, request) {
             Ok(fit) => fits.push((index, fit)),
-            Err(reason) => decisions.push(Decision::new(index, candidate, Verdict::Rejected { reason })),
+            Err(reason) => rejected.push(Decision::new(index, candidate, Verdict::Rejected { reason })),
         }
     }
-    fits.sort_by(|(a, fit_a), (b, fit_b)| {
-        fit_a.rank.cmp(&fit_b.rank).then_with(|| candidates[*a].cmp(&candidates[*b]))
-    });
-    // Rejected candidates in a stable order as well: reports of the same listing have to be equal.
-    decisions.sort_by(|a, b| candidates[a.candidate].cmp(&candidates[b.candidate]));
+    fits.sort_by_key(|(_, fit)| fit.rank);
     // Only a known variant can fit.
     let winner = fits.first().and_then(|(index, _)| Some((*index, candidates[*index].variant.known()?)));
     let accepted = fits.into_iter().map(|(index, fit)| {
@@ -132,7 +134,7 @@ pub fn resolve(candidates: &[Candidate], system: &SystemInfo, request: &Request)
     Resolution {
         request: *request,
         chosen: winner.map(|(index, _)| index),
-        decisions: accepted.chain(decisions).collect(),
+        decisions: accepted.chain(rejected).collect(),
     }
 }
 

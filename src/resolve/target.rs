@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::hint::Hint;
 use crate::variant::{DeviceKey, UnknownDeviceKey};
 
 const AUTO: &str = "auto";
@@ -72,6 +73,12 @@ pub enum TargetError {
         /// The text as given.
         text: String,
     },
+}
+
+impl Hint for TargetError {
+    fn hint(&self) -> Option<String> {
+        Some("devices are named like cpu, xpu or xpu:1; auto takes the best of the machine".to_owned())
+    }
 }
 
 impl FromStr for Target {

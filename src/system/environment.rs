@@ -9,8 +9,8 @@ use std::path::PathBuf;
 pub struct Environment {
     /// `KERNELHUB_TVM_FFI`: the file of `libtvm_ffi`. When it is set, no other place is searched.
     pub tvm_ffi: Option<PathBuf>,
-    /// `LIBTORCH`: the folder of a libtorch distribution, whose `lib/` holds the library. When it is set, no other place
-    /// is searched.
+    /// `LIBTORCH`: the folder of a libtorch distribution, whose `lib/` holds the library. When it is set, no other
+    /// place is searched.
     pub libtorch: Option<PathBuf>,
     /// `LD_LIBRARY_PATH` (`DYLD_LIBRARY_PATH` on macOS, `PATH` on Windows), split.
     pub library_path: Vec<PathBuf>,

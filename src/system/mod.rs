@@ -121,8 +121,8 @@ impl SystemInfo {
         }
     }
 
-    /// Asks wgpu for its adapters and adds them to the devices. Starts the GPU drivers: 0.2 s and more, and a driver may write
-    /// to standard error.
+    /// Asks wgpu for its adapters and adds them to the devices. Starts the GPU drivers: 0.2 s and more, and a driver
+    /// may write to standard error.
     ///
     /// An adapter's key is that of its vendor where the vendor has one (Intel: `xpu`), else `wgpu`. Adapters that
     /// compute on the processor are marked as software. When wgpu fails, a note says how, and `wgpu` stays unprobed.

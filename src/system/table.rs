@@ -23,16 +23,26 @@ pub(crate) fn printable_up_to(text: &str, characters: usize) -> String {
             out.push_str("...");
             break;
         }
-        // Letters of any script stay; what a terminal obeys, or shows as nothing, does not.
-        if c.is_control()
-            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-        {
+        if is_obeyed(c) {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
         }
     }
     out
+}
+
+/// Whether a terminal obeys a character or shows it as nothing: controls, marks of direction, zero widths. Letters of
+/// any script are none of these.
+fn is_obeyed(c: char) -> bool {
+    const INVISIBLE: [std::ops::RangeInclusive<char>; 5] = [
+        '\u{61c}'..='\u{61c}',
+        '\u{200b}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+        '\u{feff}'..='\u{feff}',
+    ];
+    c.is_control() || INVISIBLE.iter().any(|range| range.contains(&c))
 }
 
 /// Rows of cells, printed with aligned columns. The last column is as long as its text.
