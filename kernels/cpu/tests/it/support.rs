@@ -1,6 +1,7 @@
 //! Tensors, calls, levels and the tolerance table.
 
 #![expect(unsafe_code, reason = "builds the C structures of a call")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "one access per dtype")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,22 +10,22 @@ use kernelhub_abi::{DLDataType, DLDevice, DLTensor, PackedFn, TVMFFIAny, device_
 use kernelhub_cpu::{Level, available_levels, force_level, kernelhub_last_error};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dt {
+pub(crate) enum Dt {
     F32,
     Bf16,
     F16,
 }
 
-pub const DTYPES: [Dt; 3] = [Dt::F32, Dt::Bf16, Dt::F16];
+pub(crate) const DTYPES: [Dt; 3] = [Dt::F32, Dt::Bf16, Dt::F16];
 
 impl Dt {
-    pub fn size(self) -> usize {
+    pub(crate) fn size(self) -> usize {
         if self == Dt::F32 { 4 } else { 2 }
     }
 
     /// The one tolerance table: relative and absolute error against the f64 reference on the same rounded inputs. Half
     /// precision allows its own rounding (half a unit in the last place) and as much again for f32 arithmetic.
-    pub fn tolerance(self) -> (f64, f64) {
+    pub(crate) fn tolerance(self) -> (f64, f64) {
         match self {
             Dt::F32 => (1e-5, 3e-6),
             Dt::Bf16 => (4.0e-3, 3e-6),
@@ -44,22 +45,22 @@ impl Dt {
 
 /// A view of leaked memory: tests are short, and views may alias on purpose.
 #[derive(Debug, Clone)]
-pub struct Tensor {
-    pub data: *mut u8,
-    pub dtype: Dt,
-    pub shape: Vec<i64>,
-    pub strides: Vec<i64>,
+pub(crate) struct Tensor {
+    pub(crate) data: *mut u8,
+    pub(crate) dtype: Dt,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
     /// Elements.
-    pub offset: i64,
-    pub raw_dtype: Option<DLDataType>,
-    pub device_type: i32,
-    pub null_strides: bool,
+    pub(crate) offset: i64,
+    pub(crate) raw_dtype: Option<DLDataType>,
+    pub(crate) device_type: i32,
+    pub(crate) null_strides: bool,
 }
 
 // SAFETY: tests touch a tensor's memory from one thread at a time, except through the kernels under test.
 unsafe impl Sync for Tensor {}
 
-pub fn row_major(shape: &[i64]) -> Vec<i64> {
+pub(crate) fn row_major(shape: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; shape.len()];
     for axis in (0..shape.len().saturating_sub(1)).rev() {
         strides[axis] = strides[axis + 1] * shape[axis + 1].max(1);
@@ -69,7 +70,7 @@ pub fn row_major(shape: &[i64]) -> Vec<i64> {
 
 impl Tensor {
     /// Room for `elements` elements, filled with a pattern that no kernel writes.
-    pub fn room(dtype: Dt, elements: usize) -> Self {
+    pub(crate) fn room(dtype: Dt, elements: usize) -> Self {
         // One element more than asked for; 64-byte aligned, so that tests choose the misalignment.
         let words = vec![[0x7bad_7bad_u32; 16]; (elements * dtype.size()).div_ceil(64) + 1];
         let data = Box::leak(words.into_boxed_slice()).as_mut_ptr().cast::<u8>();
@@ -86,18 +87,18 @@ impl Tensor {
         }
     }
 
-    pub fn new(dtype: Dt, shape: &[i64]) -> Self {
+    pub(crate) fn new(dtype: Dt, shape: &[i64]) -> Self {
         let elements = shape.iter().product::<i64>() as usize;
         Self { shape: shape.to_vec(), strides: row_major(shape), ..Self::room(dtype, elements) }
     }
 
-    pub fn random(dtype: Dt, shape: &[i64], seed: u64) -> Self {
+    pub(crate) fn random(dtype: Dt, shape: &[i64], seed: u64) -> Self {
         let tensor = Self::new(dtype, shape);
         tensor.randomize(seed);
         tensor
     }
 
-    pub fn randomize(&self, seed: u64) {
+    pub(crate) fn randomize(&self, seed: u64) {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         self.fill(|_| {
             state ^= state << 13;
@@ -108,7 +109,7 @@ impl Tensor {
     }
 
     /// Another view of the same memory; `offset` counts from this view's first element.
-    pub fn view(&self, shape: &[i64], strides: &[i64], offset: i64) -> Self {
+    pub(crate) fn view(&self, shape: &[i64], strides: &[i64], offset: i64) -> Self {
         Self { shape: shape.to_vec(), strides: strides.to_vec(), offset: self.offset + offset, ..self.clone() }
     }
 
@@ -117,7 +118,7 @@ impl Tensor {
         self.data.wrapping_offset(offset as isize * self.dtype.size() as isize)
     }
 
-    pub fn get(&self, index: &[i64]) -> f64 {
+    pub(crate) fn get(&self, index: &[i64]) -> f64 {
         let p = self.at(index);
         // SAFETY: tests index inside their tensors.
         unsafe {
@@ -129,7 +130,7 @@ impl Tensor {
         }
     }
 
-    pub fn set(&self, index: &[i64], value: f64) {
+    pub(crate) fn set(&self, index: &[i64], value: f64) {
         let p = self.at(index);
         // SAFETY: tests index inside their tensors.
         unsafe {
@@ -141,7 +142,7 @@ impl Tensor {
         }
     }
 
-    pub fn indices(&self) -> Vec<Vec<i64>> {
+    pub(crate) fn indices(&self) -> Vec<Vec<i64>> {
         let count = self.shape.iter().product::<i64>();
         (0..count)
             .map(|mut flat| {
@@ -155,18 +156,18 @@ impl Tensor {
             .collect()
     }
 
-    pub fn fill(&self, mut value: impl FnMut(&[i64]) -> f64) {
+    pub(crate) fn fill(&self, mut value: impl FnMut(&[i64]) -> f64) {
         for index in self.indices() {
             self.set(&index, value(&index));
         }
     }
 
-    pub fn values(&self) -> Vec<f64> {
+    pub(crate) fn values(&self) -> Vec<f64> {
         self.indices().iter().map(|index| self.get(index)).collect()
     }
 
     /// Compares with a reference by the tolerance table.
-    pub fn expect(&self, reference: impl Fn(&[i64]) -> f64, what: &str) {
+    pub(crate) fn expect(&self, reference: impl Fn(&[i64]) -> f64, what: &str) {
         let (relative, absolute) = self.dtype.tolerance();
         for index in self.indices() {
             let (actual, expected) = (self.get(&index), reference(&index));
@@ -181,7 +182,7 @@ impl Tensor {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Arg<'a> {
+pub(crate) enum Arg<'a> {
     T(&'a Tensor),
     F(f64),
     I(i64),
@@ -191,7 +192,7 @@ pub enum Arg<'a> {
 }
 
 /// Calls an exported function, and answers its error's text.
-pub fn call(function: PackedFn, args: &[Arg<'_>]) -> Result<(), String> {
+pub(crate) fn call(function: PackedFn, args: &[Arg<'_>]) -> Result<(), String> {
     let mut tensors: Vec<DLTensor> = args
         .iter()
         .map(|arg| {
@@ -229,7 +230,7 @@ pub fn call(function: PackedFn, args: &[Arg<'_>]) -> Result<(), String> {
     Err(last_error())
 }
 
-pub fn last_error() -> String {
+pub(crate) fn last_error() -> String {
     // SAFETY: asks for the length alone.
     let length = unsafe { kernelhub_last_error(std::ptr::null_mut(), 0) };
     let mut text = vec![0_u8; length];
@@ -254,12 +255,12 @@ fn empty_tensor() -> DLTensor {
 static GLOBAL: Mutex<()> = Mutex::new(());
 
 /// Held by tests that set what is global in the process: the level, the pool.
-pub fn exclusive() -> MutexGuard<'static, ()> {
+pub(crate) fn exclusive() -> MutexGuard<'static, ()> {
     GLOBAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs a test at every level that this CPU has.
-pub fn at_every_level(test: impl Fn(Level)) {
+pub(crate) fn at_every_level(test: impl Fn(Level)) {
     let _guard = exclusive();
     for &level in available_levels() {
         assert!(force_level(Some(level)));

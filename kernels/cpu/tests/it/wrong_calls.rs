@@ -1,6 +1,7 @@
 //! Wrong calls: each an error that names function, argument, expected and actual; never a crash.
 
 #![expect(unsafe_code, reason = "calls with arguments that no safe helper would make")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "a list of calls with one reason")]
 
 use kernelhub_abi::{DLDataType, TVMFFIAny, dtype_code};
 use kernelhub_cpu::{apply_rotary, flash_attn, kernelhub_last_error, rms_norm, silu_and_mul};
