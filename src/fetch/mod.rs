@@ -36,6 +36,7 @@ mod error;
 mod fetcher;
 mod limits;
 mod location;
+mod lock;
 mod progress;
 
 pub use archive::ArchiveError;

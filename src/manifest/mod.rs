@@ -10,6 +10,7 @@ mod error;
 mod kernel;
 mod layers;
 mod metadata;
+mod metadata_json;
 mod strict_json;
 
 pub use error::ManifestError;
