@@ -93,7 +93,11 @@ fn exchange(new: &Path, place: &Path) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    // A kill between the two renames leaves no entry, which the next fetch fills.
+    exchange_by_renames(new, place)
+}
+
+/// The same in two steps. A kill between them leaves no entry, which the next fetch fills.
+fn exchange_by_renames(new: &Path, place: &Path) -> io::Result<()> {
     let aside = new.with_extension("old");
     fs::rename(place, &aside)?;
     fs::rename(new, place).inspect_err(|_| {
@@ -101,4 +105,30 @@ fn exchange(new: &Path, place: &Path) -> io::Result<()> {
             tracing::warn!(%error, place = %place.display(), "the replaced archive could not be put back");
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io;
+    use std::path::Path;
+
+    use super::{exchange, exchange_by_renames};
+
+    #[test]
+    fn a_replacement_takes_the_place_and_a_failed_one_leaves_it() {
+        let ways: [fn(&Path, &Path) -> io::Result<()>; 2] = [exchange, exchange_by_renames];
+        for replace in ways {
+            let folder = tempfile::tempdir().unwrap();
+            let (new, place) = (folder.path().join("new"), folder.path().join("place"));
+            for (path, text) in [(&new, "new"), (&place, "old")] {
+                fs::create_dir(path).unwrap();
+                fs::write(path.join("file"), text).unwrap();
+            }
+            replace(&new, &place).unwrap();
+            assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "new");
+            replace(&folder.path().join("absent"), &place).unwrap_err();
+            assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "new");
+        }
+    }
 }
