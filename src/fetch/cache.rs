@@ -1,10 +1,10 @@
-//! The cache's layout, its locks and its atomic moves. See the room's documentation.
+//! The cache's layout: what stands where, and what is read from there. See the room's documentation.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{FetchError, Progress, env};
+use super::{FetchError, env};
 use crate::digest::Sha256Digest;
 use crate::manifest::{Artifact, KernelManifest, MAX_MANIFEST_BYTES, METADATA_FILE};
 use crate::names::RepoId;
@@ -182,47 +182,7 @@ impl Cache {
         })
     }
 
-    /// Waits until this process alone works on an archive, on this machine. The lock ends with the value, or with the
-    /// process.
-    ///
-    /// # Errors
-    /// [`FetchError::Io`] when the lock file cannot be made or locked.
-    pub(super) fn lock(&self, archive: Sha256Digest, progress: &dyn Progress) -> Result<ArchiveLock, FetchError> {
-        let folder = self.root.join("locks");
-        make_folder(&folder)?;
-        let path = folder.join(format!("{archive}.lock"));
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(FetchError::io("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                progress.note("another process fetches the same archive; waiting for it");
-                file.lock().map_err(FetchError::io("lock", &path))?;
-            }
-            Err(TryLockError::Error(source)) => return Err(FetchError::io("lock", &path)(source)),
-        }
-        let lock = ArchiveLock { _file: file, archive, temporary: self.root.join("tmp") };
-        lock.sweep()?;
-        Ok(lock)
-    }
-
-    /// Puts a whole unpacked archive in its final place by one rename, in exchange for what is there.
-    pub(super) fn install(&self, unpacked: &Path, lock: &ArchiveLock) -> Result<(), FetchError> {
-        let archives = self.root.join("archives");
-        make_folder(&archives)?;
-        let place = self.archive_folder(lock.archive);
-        if place.symlink_metadata().is_err() {
-            return fs::rename(unpacked, &place).map_err(FetchError::io("move into place", &place));
-        }
-        exchange(unpacked, &place).map_err(FetchError::io("replace", &place))
-    }
-
-    fn archive_folder(&self, archive: Sha256Digest) -> PathBuf {
+    pub(super) fn archive_folder(&self, archive: Sha256Digest) -> PathBuf {
         self.root.join("archives").join(archive.to_string())
     }
 
@@ -233,59 +193,6 @@ impl Cache {
     fn manifest_path(&self, repo: &RepoId, version: u32) -> PathBuf {
         self.manifest_folder(repo).join(format!("v{version}.toml"))
     }
-}
-
-/// The right to write one archive's entries in the cache.
-#[derive(Debug)]
-pub(super) struct ArchiveLock {
-    _file: File,
-    archive: Sha256Digest,
-    temporary: PathBuf,
-}
-
-impl ArchiveLock {
-    /// A new folder for work in progress. It is removed with the value.
-    pub(super) fn work_folder(&self) -> Result<tempfile::TempDir, FetchError> {
-        make_folder(&self.temporary)?;
-        tempfile::Builder::new()
-            .prefix(&format!("{}-", self.archive))
-            .tempdir_in(&self.temporary)
-            .map_err(FetchError::io("make a folder in", &self.temporary))
-    }
-
-    /// Removes what a killed process left of this archive: whoever holds the lock has no rival.
-    fn sweep(&self) -> Result<(), FetchError> {
-        let Ok(entries) = fs::read_dir(&self.temporary) else { return Ok(()) };
-        let prefix = format!("{}-", self.archive);
-        for entry in entries.flatten() {
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
-                fs::remove_dir_all(entry.path()).map_err(FetchError::io("remove", entry.path()))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Exchanges two folders, so that a kill leaves one or the other in place.
-fn exchange(new: &Path, place: &Path) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::fs::{CWD, RenameFlags, renameat_with};
-        match renameat_with(CWD, new, CWD, place, RenameFlags::EXCHANGE) {
-            Ok(()) => return Ok(()),
-            // File systems without this call take the way below.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // A kill between the two renames leaves no entry, which the next fetch fills.
-    let aside = new.with_extension("old");
-    fs::rename(place, &aside)?;
-    fs::rename(new, place).inspect_err(|_| {
-        if let Err(error) = fs::rename(&aside, place) {
-            tracing::warn!(%error, place = %place.display(), "the replaced archive could not be put back");
-        }
-    })
 }
 
 pub(super) fn make_folder(folder: &Path) -> Result<(), FetchError> {

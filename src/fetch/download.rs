@@ -103,19 +103,22 @@ const MAX_REDIRECTS: usize = 5;
 
 /// Follows a redirect, unless it leaves https or leads to no web server.
 fn follow(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
-    let was_https = attempt.previous().iter().any(|url| url.scheme() == "https");
-    let refusal = match attempt.url().scheme() {
-        "http" if was_https => Some("from https to http"),
-        "http" | "https" => None,
-        _ => Some("to a scheme other than http and https"),
-    };
-    let refusal = refusal.or_else(|| (attempt.previous().len() > MAX_REDIRECTS).then_some("after too many others"));
-    match refusal {
+    match refusal(attempt.previous(), attempt.url()) {
         None => attempt.follow(),
         Some(reason) => {
-            let target = attempt.url().to_string();
+            let target = without_credentials(attempt.url()).to_string();
             attempt.error(RefusedRedirect { target, reason })
         }
+    }
+}
+
+/// Why a redirect is not followed, given every URL before it.
+fn refusal(previous: &[Url], target: &Url) -> Option<&'static str> {
+    match target.scheme() {
+        "http" if previous.iter().any(|url| url.scheme() == "https") => Some("from https to http"),
+        "http" | "https" if previous.len() > MAX_REDIRECTS => Some("on after too many redirects"),
+        "http" | "https" => None,
+        _ => Some("to a scheme other than http and https"),
     }
 }
 
@@ -191,5 +194,31 @@ pub(super) fn read_file(
             return Err(FetchError::TooLong { url: path.display().to_string(), maximum: limit });
         }
         sink(&buffer[..read])?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::Url;
+
+    use super::{MAX_REDIRECTS, refusal};
+
+    #[test]
+    fn redirects_never_leave_https_and_end() {
+        let refusal = |previous: &[&str], target: &str| {
+            let previous: Vec<Url> = previous.iter().map(|url| Url::parse(url).unwrap()).collect();
+            refusal(&previous, &Url::parse(target).unwrap())
+        };
+        assert_eq!(refusal(&["http://a/"], "http://b/"), None);
+        assert_eq!(refusal(&["http://a/"], "https://b/"), None);
+        assert_eq!(refusal(&["https://a/"], "https://b/"), None);
+        assert_eq!(refusal(&["https://a/"], "http://a/"), Some("from https to http"));
+        assert_eq!(refusal(&["http://a/", "https://a/"], "http://a/"), Some("from https to http"));
+        for target in ["file:///etc/passwd", "ftp://a/", "data:,x"] {
+            assert_eq!(refusal(&["http://a/"], target), Some("to a scheme other than http and https"));
+        }
+        let many = ["http://a/"; MAX_REDIRECTS + 1];
+        assert_eq!(refusal(&many[..MAX_REDIRECTS], "http://a/"), None);
+        assert!(refusal(&many, "http://a/").is_some());
     }
 }

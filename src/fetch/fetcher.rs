@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::cache::ArchiveLock;
 use super::download::{Client, Download};
+use super::lock::ArchiveLock;
 use super::{Cache, FetchError, Location, MAX_ARCHIVE_BYTES, Progress, Snapshot, archive, env};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::manifest::{Artifact, KernelManifest, MAX_MANIFEST_BYTES, METADATA_FILE, Metadata};
@@ -129,12 +129,17 @@ impl Fetcher {
         let location = base.artifact(&artifact.url)?;
         let recorded = absolute(manifest, base)?;
         let hit = || {
-            let Some(snapshot) = cache.snapshot(manifest, artifact) else { return Ok(None) };
-            cache.record_manifest(&recorded)?;
-            Ok(Some(Fetched { snapshot, from_cache: true, requests: 0, bytes_fetched: 0 }))
+            let snapshot = cache.snapshot(manifest, artifact)?;
+            // A hit serves from a cache that cannot be written, too. What is missing then is that the version resolves
+            // without this manifest at hand.
+            if let Err(error) = cache.record_manifest(&recorded) {
+                tracing::warn!(%error, "the manifest of a cached archive could not be recorded");
+                progress.note(&format!("the manifest could not be recorded for offline use: {error}"));
+            }
+            Some(Fetched { snapshot, from_cache: true, requests: 0, bytes_fetched: 0 })
         };
         if reuse == Reuse::IfPresent
-            && let Some(fetched) = hit()?
+            && let Some(fetched) = hit()
         {
             return Ok(fetched);
         }
@@ -143,7 +148,7 @@ impl Fetcher {
         let lock = cache.lock(artifact.sha256, progress)?;
         // Another process may have brought it while this one waited.
         if reuse == Reuse::IfPresent
-            && let Some(fetched) = hit()?
+            && let Some(fetched) = hit()
         {
             return Ok(fetched);
         }
@@ -170,12 +175,14 @@ impl Fetcher {
         lock: &ArchiveLock,
         advanced: &(dyn Fn(u64) + Sync),
     ) -> Result<(u32, u64), FetchError> {
-        let work = lock.work_folder()?;
         let url = location.to_string();
+        if artifact.size > self.options.max_archive_bytes {
+            return Err(FetchError::TooLong { url, maximum: self.options.max_archive_bytes });
+        }
+        let work = lock.work_folder()?;
         let path = work.path().join("archive.tar.zst");
         let mut download = Download::create(&path)?;
-        let limit = artifact.size.min(self.options.max_archive_bytes);
-        let requests = self.read(location, "the archive", limit, &mut |piece| {
+        let requests = self.read(location, "the archive", artifact.size, &mut |piece| {
             advanced(piece.len() as u64);
             download.write(piece)
         })?;

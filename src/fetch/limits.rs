@@ -19,3 +19,17 @@ pub const MAX_WINDOW_BYTES: u64 = 64 << 20;
 pub(super) const MAX_HEADER_BYTES: u64 = 16 << 10;
 /// Most zero bytes after the end of the tar: it is padded to a record, 10 KiB by default.
 pub(super) const MAX_PADDING_BYTES: u64 = 1 << 20;
+
+/// What one archive may hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ArchiveLimits {
+    pub(super) entries: u64,
+    pub(super) file_bytes: u64,
+    pub(super) total_bytes: u64,
+}
+
+impl ArchiveLimits {
+    /// The limits above.
+    pub(super) const DEFAULT: Self =
+        Self { entries: MAX_ENTRIES, file_bytes: MAX_FILE_BYTES, total_bytes: MAX_TOTAL_BYTES };
+}

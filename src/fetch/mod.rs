@@ -26,7 +26,25 @@
 //! and a rebuilt archive is a new entry. The price is that old builds stay until they are pruned, and that a version
 //! resolves offline only through its recorded manifest.
 //!
-//! A warm hit makes no runtime, opens no socket, takes no lock and writes nothing.
+//! A warm hit makes no runtime, opens no socket, takes no lock, and writes nothing unless its manifest has changed.
+//!
+//! # Examples
+//! ```no_run
+//! use kernelhub::fetch::{Cache, FetchOptions, Fetcher, Location, NoProgress, Reuse};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let cache = Cache::from_env()?;
+//! let fetcher = Fetcher::new(FetchOptions::from_env());
+//! let base: Location = "https://example.org/kernels/rmsnorm.toml".parse()?;
+//! let manifest = fetcher.fetch_manifest(&base)?;
+//! for artifact in &manifest.artifacts {
+//!     let fetched = fetcher.fetch_artifact(&cache, &manifest, artifact, &base, &NoProgress, Reuse::IfPresent)?;
+//!     let verified = kernelhub::verify::verify(&fetched.snapshot)?;
+//!     assert_eq!(verified.version(), manifest.kernel.version);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod archive;
 mod cache;
@@ -37,6 +55,7 @@ mod fetcher;
 mod file;
 mod limits;
 mod location;
+mod lock;
 mod progress;
 
 pub use archive::ArchiveError;

@@ -12,6 +12,7 @@ mod grid;
 mod kernel;
 mod layers;
 mod metadata;
+mod metadata_json;
 mod shader;
 mod strict_json;
 

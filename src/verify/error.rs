@@ -79,7 +79,7 @@ pub enum VerifyError {
         maximum: u64,
     },
     /// The build has no `layers.toml`, or one that is not UTF-8.
-    #[error("{repo} v{version}, {variant}: no layers.toml, which says how the kernel is called")]
+    #[error("{repo} v{version}, {variant}: no layers.toml in UTF-8, which says how the kernel is called")]
     LayersAbsent {
         /// The kernel.
         repo: RepoId,

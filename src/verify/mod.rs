@@ -14,6 +14,7 @@
 
 mod error;
 mod library;
+mod read;
 mod snapshot;
 mod walk;
 

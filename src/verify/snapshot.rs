@@ -5,9 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
-use sha2::{Digest as _, Sha256};
-
-use super::library::LibraryCopy;
+use super::read::ReadFiles;
 use super::walk::{Found, io_error, not_a_file, open_regular, walk};
 use super::{VerifiedLibrary, VerifyError};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
@@ -215,82 +213,6 @@ fn read_metadata(snapshot: &Snapshot) -> Result<Result<Vec<u8>, Violation>, Veri
     Ok(Ok(bytes))
 }
 
-/// What was read of a build: a digest of each file, the texts and the libraries.
-#[derive(Default)]
-struct ReadFiles {
-    digests: BTreeMap<RelativePath, Sha256Digest>,
-    texts: BTreeMap<RelativePath, String>,
-    libraries: Vec<VerifiedLibrary>,
-    bytes: u64,
-}
-
-impl ReadFiles {
-    /// Hashes one file, and keeps the very bytes that were hashed where they will be used.
-    fn read(
-        &mut self,
-        root: &Path,
-        relative: RelativePath,
-        metadata: &Metadata,
-    ) -> Result<Option<Violation>, VerifyError> {
-        let path = relative.below(root);
-        let Some(mut file) = open_regular(&path)? else {
-            return Ok(Some(not_a_file(relative.as_str(), "something else")));
-        };
-        let is_listed = metadata.digest.as_ref().is_some_and(|digest| digest.files.contains_key(&relative));
-        let mut library = (is_listed && is_library(&relative)).then(|| LibraryCopy::create(&path)).transpose()?;
-        let mut text = (is_listed && is_text(&relative)).then(Vec::new);
-        let mut hasher = Sha256::new();
-        let mut buffer = vec![0; 256 << 10];
-        let mut bytes = 0;
-        loop {
-            let read = match file.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(io_error("read", &path)(error)),
-            };
-            let piece = &buffer[..read];
-            bytes += read as u64;
-            hasher.update(piece);
-            if let Some(library) = &mut library {
-                library.write(piece)?;
-            }
-            if let Some(text) = &mut text {
-                if bytes > MAX_TEXT_BYTES {
-                    return Err(VerifyError::TextTooLarge { path, maximum: MAX_TEXT_BYTES });
-                }
-                text.extend_from_slice(piece);
-            }
-        }
-        let digest = Sha256Digest::from_bytes(hasher.finalize().into());
-        if let Some(library) = library {
-            self.libraries.push(library.seal(digest)?);
-        }
-        if let Some(text) = text.and_then(|text| String::from_utf8(text).ok()) {
-            self.texts.insert(relative.clone(), text);
-        }
-        if relative.as_str() != METADATA_FILE {
-            self.bytes += bytes;
-        }
-        self.digests.insert(relative, digest);
-        Ok(None)
-    }
-}
-
 fn metadata_free_count(digests: &BTreeMap<RelativePath, Sha256Digest>) -> usize {
     digests.keys().filter(|path| path.as_str() != METADATA_FILE).count()
-}
-
-fn extension(path: &RelativePath) -> Option<String> {
-    Path::new(path.as_str()).extension()?.to_str().map(str::to_ascii_lowercase)
-}
-
-fn is_text(path: &RelativePath) -> bool {
-    extension(path).is_some_and(|extension| ["toml", "wgsl", "json", "py"].contains(&extension.as_str()))
-}
-
-/// A file that a system loader opens, `libx.so.1` included.
-fn is_library(path: &RelativePath) -> bool {
-    extension(path).is_some_and(|extension| ["so", "dylib", "dll"].contains(&extension.as_str()))
-        || path.as_str().to_ascii_lowercase().rsplit('/').next().is_some_and(|name| name.contains(".so."))
 }

@@ -27,7 +27,7 @@ use headers::Extended;
 use stream::Unpacking;
 use tree::Tree;
 
-use super::limits::{MAX_ENTRIES, MAX_FILE_BYTES, MAX_TOTAL_BYTES};
+use super::limits::ArchiveLimits;
 use crate::digest::Sha256Digest;
 use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE};
 use crate::names::{NameError, RelativePath};
@@ -44,12 +44,22 @@ pub(super) struct Unpacked {
 
 /// Unpacks an archive into a folder that does not exist yet.
 pub(super) fn unpack(archive: &Path, into: &Path, variant: &Variant) -> Result<Unpacked, UnpackError> {
+    unpack_within(archive, into, variant, ArchiveLimits::DEFAULT)
+}
+
+fn unpack_within(
+    archive: &Path,
+    into: &Path,
+    variant: &Variant,
+    limits: ArchiveLimits,
+) -> Result<Unpacked, UnpackError> {
     let file = File::open(archive).map_err(machine("open", archive))?;
     let mut stream = Unpacking::new(BufReader::with_capacity(64 << 10, file))?;
     fs::create_dir(into).map_err(machine("make the folder", into))?;
     let mut job = Job {
         into,
         prefix: format!("build/{variant}"),
+        limits,
         tree: Tree::default(),
         total: 0,
         unpacked: Unpacked { metadata: Vec::new(), files: BTreeMap::new() },
@@ -67,6 +77,7 @@ struct Job<'a> {
     into: &'a Path,
     /// The folder that every entry must be in, without a slash at its end.
     prefix: String,
+    limits: ArchiveLimits,
     tree: Tree,
     total: u64,
     unpacked: Unpacked,
@@ -81,8 +92,8 @@ impl Job<'_> {
         let entries = archive.entries().map_err(|error| broken(error, 0))?.raw(true);
         for (index, entry) in (0..).zip(entries) {
             count = index + 1;
-            if count > MAX_ENTRIES {
-                return Err(ArchiveError::TooManyEntries { maximum: MAX_ENTRIES }.into());
+            if count > self.limits.entries {
+                return Err(ArchiveError::TooManyEntries { maximum: self.limits.entries }.into());
             }
             let mut entry = entry.map_err(|error| broken(error, index))?;
             if !extended.read(&mut entry, index)? {
@@ -115,13 +126,13 @@ impl Job<'_> {
             return fs::create_dir_all(&folder).map_err(machine("make the folder", &folder));
         }
         let is_metadata = inside.as_ref().is_some_and(|path| path.as_str() == METADATA_FILE);
-        let maximum = if is_metadata { MAX_METADATA_BYTES } else { MAX_FILE_BYTES };
+        let maximum = if is_metadata { MAX_METADATA_BYTES } else { self.limits.file_bytes };
         if size > maximum {
             return Err(ArchiveError::FileTooLarge { path: shown, maximum }.into());
         }
         self.total += size;
-        if self.total > MAX_TOTAL_BYTES {
-            return Err(ArchiveError::TotalTooLarge { path: shown, maximum: MAX_TOTAL_BYTES }.into());
+        if self.total > self.limits.total_bytes {
+            return Err(ArchiveError::TotalTooLarge { path: shown, maximum: self.limits.total_bytes }.into());
         }
         let mut kept = is_metadata.then_some(&mut self.unpacked.metadata);
         let digest = write_file(entry, &path.below(self.into), size, mode, index, &mut kept)?;
@@ -229,4 +240,44 @@ fn broken(error: io::Error, index: u64) -> UnpackError {
 fn machine(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> UnpackError {
     let path: PathBuf = path.to_path_buf();
     move |source| UnpackError::Io { action, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+    use super::{ArchiveError, ArchiveLimits, UnpackError, unpack_within};
+
+    /// Unpacks `metadata.json` and two files of 10 bytes within these limits.
+    fn unpack(entries: u64, file_bytes: u64, total_bytes: u64) -> Result<usize, ArchiveError> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, content) in [("metadata.json", "{}"), ("a", "0123456789"), ("b", "0123456789")] {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_size(content.len() as u64);
+            builder.append_data(&mut header, format!("build/torch-cuda/{name}"), content.as_bytes()).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().join("archive");
+        let packed = compress_to_vec(builder.into_inner().unwrap().as_slice(), CompressionLevel::Fastest);
+        std::fs::write(&archive, packed).unwrap();
+        let limits = ArchiveLimits { entries, file_bytes, total_bytes };
+        match unpack_within(&archive, &folder.path().join("x"), &"torch-cuda".parse().unwrap(), limits) {
+            Ok(unpacked) => Ok(unpacked.files.len()),
+            Err(UnpackError::Refused(error)) => Err(error),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_limit_holds_exactly() {
+        assert_eq!(unpack(3, 10, 22).unwrap(), 3);
+        assert!(matches!(unpack(2, 10, 22), Err(ArchiveError::TooManyEntries { maximum: 2 })));
+        assert!(
+            matches!(unpack(3, 9, 22), Err(ArchiveError::FileTooLarge { path, maximum: 9 }) if path.ends_with("/a"))
+        );
+        assert!(
+            matches!(unpack(3, 10, 21), Err(ArchiveError::TotalTooLarge { path, maximum: 21 }) if path.ends_with("/b"))
+        );
+    }
 }

@@ -37,6 +37,10 @@ impl Progress for Log {
         self.0.lock().unwrap().push(format!("advanced {bytes}"));
     }
 
+    fn note(&self, message: &str) {
+        self.0.lock().unwrap().push(message.to_owned());
+    }
+
     fn finished(&self, name: &str) {
         self.0.lock().unwrap().push(format!("finished {name}"));
     }
@@ -162,6 +166,16 @@ fn a_read_only_cache_serves_hits_and_a_miss_names_the_folder() {
     fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
     assert!(warm.unwrap().from_cache);
     assert!(!root.join("locks").exists() && !root.join("tmp").exists(), "a hit wrote into the cache");
+    // Where the manifest cannot be recorded, a hit says so and serves.
+    fs::remove_dir_all(root.join("manifests")).unwrap();
+    fs::write(root.join("manifests"), "").unwrap();
+    let log = Log::default();
+    let base: Location = path.parse().unwrap();
+    let artifact = published.artifact();
+    let warm =
+        fetcher(true).fetch_artifact(&cache, &published.manifest, artifact, &base, &log, Reuse::IfPresent).unwrap();
+    assert!(warm.from_cache);
+    assert!(log.0.into_inner().unwrap()[0].contains("could not be recorded"));
 }
 
 #[test]

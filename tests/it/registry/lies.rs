@@ -188,6 +188,19 @@ fn a_remote_manifest_reads_no_file_of_this_machine() {
 }
 
 #[test]
+fn an_archive_above_the_callers_limit_is_not_downloaded() {
+    let published = Published::new();
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::at(home.path()).unwrap();
+    let maximum = published.packed.size - 1;
+    let base = Location::from(published.manifest_path().as_path());
+    let error = Fetcher::new(FetchOptions { max_archive_bytes: maximum, ..FetchOptions::default() })
+        .fetch_artifact(&cache, &published.manifest, published.artifact(), &base, &NoProgress, Reuse::IfPresent)
+        .unwrap_err();
+    assert!(matches!(error, FetchError::TooLong { maximum: limit, .. } if limit == maximum), "{error:?}");
+}
+
+#[test]
 fn a_failed_replacement_keeps_what_was_there() {
     let published = Published::new();
     let home = tempfile::tempdir().unwrap();
