@@ -88,23 +88,17 @@ impl Attention {
     /// As [`forward`](Self::forward).
     pub fn forward_reference(&self, mode: Mode, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
         let (batch, q_len, kv_len) = self.check(q, k, v)?;
-        let blind = if kv_len == 0 || q.elem_count() == 0 {
-            q_len
-        } else if causal {
-            q_len.saturating_sub(kv_len)
-        } else {
-            0
-        };
         let zeros = |rows| Tensor::zeros((batch, rows, self.heads * self.head_dim), q.dtype(), q.device());
-        match blind {
-            0 => self.scores_in_memory(mode, q, k, v, causal),
-            blind if blind == q_len => zeros(q_len),
-            blind => {
-                let seeing = q.narrow(2, blind, q_len - blind)?;
-                let seen = self.scores_in_memory(mode, &seeing, k, v, causal)?;
-                Tensor::cat(&[&zeros(blind)?, &seen], 1)
-            }
+        if kv_len == 0 || q.elem_count() == 0 {
+            return zeros(q_len);
         }
+        // Queries that lie before the first key.
+        let blind = if causal { q_len.saturating_sub(kv_len) } else { 0 };
+        if blind == 0 {
+            return self.scores_in_memory(mode, q, k, v, causal);
+        }
+        let seeing = q.narrow(2, blind, q_len - blind)?;
+        Tensor::cat(&[&zeros(blind)?, &self.scores_in_memory(mode, &seeing, k, v, causal)?], 1)
     }
 
     /// Every query sees a key here.

@@ -104,7 +104,9 @@ fn gated_mlp() {
     for dtype in DTYPES {
         let (gate_up, down) = (noise(1, &[2 * intermediate, hidden], dtype), noise(2, &[hidden, intermediate], dtype));
         let mlp = GatedMlp::new(gate_up.clone(), down.clone(), &slots(), "mlp").unwrap();
-        for x in [noise(3, &[2, 3, hidden], dtype), noise(3, &[3, 2, hidden], dtype).transpose(0, 1).unwrap()] {
+        let turned = |shape: &[usize], a, b| noise(3, shape, dtype).transpose(a, b).unwrap();
+        let layouts = [noise(3, &[2, 3, hidden], dtype), turned(&[3, 2, hidden], 0, 1), turned(&[2, hidden, 3], 1, 2)];
+        for x in layouts {
             let both = product(&flat(&x), &flat(&gate_up), hidden);
             let gated: Vec<f64> = both
                 .chunks(2 * intermediate)
