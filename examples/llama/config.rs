@@ -184,6 +184,9 @@ impl Config {
             ("vocabulary", self.vocabulary),
             ("context length", self.max_positions),
         ];
+        if self.max_positions > 1 << 22 {
+            return refuse(format!("context length is {}", self.max_positions));
+        }
         // Far above any model; keeps products of two sizes within the address space.
         if let Some((name, size)) = sizes.into_iter().find(|(_, size)| *size == 0 || *size > 1 << 28) {
             return refuse(format!("{name} is {size}"));

@@ -87,6 +87,7 @@ impl Hint for LayerError {
 
 impl From<LayerError> for candle_core::Error {
     fn from(error: LayerError) -> Self {
-        Self::wrap(error)
+        // Not `Error::wrap`, which puts a backtrace into the message where RUST_BACKTRACE is set.
+        Self::Wrapped(Box::new(error))
     }
 }

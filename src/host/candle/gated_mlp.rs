@@ -104,6 +104,9 @@ impl GatedMlp {
     /// As [`forward`](Self::forward).
     pub fn forward_reference(&self, _mode: Mode, x: &Tensor) -> Result<Tensor> {
         self.check(x)?;
+        // candle's Linear multiplies some transposed inputs wrongly: with its weight broadcast over the batch, the
+        // product takes the rows of all batches as evenly spaced.
+        let x = &x.contiguous()?;
         let (gate, up) = if x.dtype() == DType::BF16 && x.device().is_cpu() {
             // candle widens the whole memory under a bf16 operand, which would be both halves for each of them.
             let (gate_up, width) = (self.gate_up.forward(x)?, self.down().dim(1)?);

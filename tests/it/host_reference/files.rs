@@ -34,7 +34,9 @@ fn tensors() -> HashMap<String, Tensor> {
     for (names, variable) in weights.variables() {
         let parts: Vec<_> = names.split('+').collect();
         let chunks = variable.as_tensor().chunk(parts.len(), 0).unwrap();
-        tensors.extend(parts.into_iter().map(str::to_owned).zip(chunks.iter().map(|part| part.contiguous().unwrap())));
+        tensors.extend(
+            parts.into_iter().map(str::to_owned).zip(chunks.iter().map(|part| part.force_contiguous().unwrap())),
+        );
     }
     tensors
 }
