@@ -92,7 +92,9 @@ impl GatedMlp {
         match plan.gated_activation(&self.slot) {
             Some(kernel) if !x.track_op() => {
                 self.check(x)?;
-                self.down.forward(&kernels::gated_activation(kernel, &self.gate_up.forward(x)?)?)
+                // Contiguous for the same reason as in the reference.
+                let gate_up = self.gate_up.forward(&x.contiguous()?)?;
+                self.down.forward(&kernels::gated_activation(kernel, &gate_up)?)
             }
             _ => self.forward_reference(plan.mode(), x),
         }
