@@ -11,6 +11,7 @@ pub mod hub;
 pub mod load;
 pub mod manifest;
 pub mod names;
+pub mod oci;
 pub mod pack;
 pub mod resolve;
 pub mod swap;

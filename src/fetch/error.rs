@@ -8,6 +8,7 @@ use crate::digest::{Sha256Digest, Violation};
 use crate::hint::Hint;
 use crate::manifest::ManifestError;
 use crate::names::RepoId;
+use crate::oci::OciError;
 use crate::variant::Variant;
 
 /// A fetch that did not fill the cache.
@@ -164,6 +165,9 @@ pub enum FetchError {
         #[source]
         source: ManifestError,
     },
+    /// The OCI registry, or what came from it.
+    #[error(transparent)]
+    Oci(#[from] OciError),
     /// The archive's files are not as its metadata says, or its metadata is not as the manifest says.
     #[error("{repo} v{version}, {variant}: the archive is refused: {}", crate::digest::list(.violations))]
     Content {
@@ -191,6 +195,7 @@ impl Hint for FetchError {
         match self {
             Self::NoCacheRoot => Some("set HF_HOME or KERNELS_CACHE to a folder".to_owned()),
             Self::Offline { url, .. } => Some(format!("fetch {url} once while online; the cache serves it afterwards")),
+            Self::Oci(source) => source.hint(),
             Self::Manifest { source, .. } | Self::Metadata { source, .. } => source.hint(),
             Self::Io { source, path, .. } => match source.kind() {
                 io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Some(format!(

@@ -78,12 +78,16 @@ impl Fetcher {
         &self.options
     }
 
-    /// Reads a manifest from a URL or a file.
+    /// Reads a manifest from a URL, a file or an OCI registry.
     ///
     /// # Errors
     /// [`FetchError::Offline`] for a URL while offline; [`FetchError::Manifest`] when the text is no manifest; the
     /// errors of a transfer, or of reading the file.
     pub fn fetch_manifest(&self, location: &Location) -> Result<KernelManifest, FetchError> {
+        if let Location::Oci(reference) = location {
+            self.check_online(location, "the manifest")?;
+            return Ok(crate::oci::pull_manifest(reference, self.options.timeout)?);
+        }
         let mut text = Vec::new();
         self.read(location, "the manifest", MAX_MANIFEST_BYTES, &mut |piece| {
             text.extend_from_slice(piece);
@@ -207,7 +211,7 @@ impl Fetcher {
 
     fn check_online(&self, location: &Location, what: &str) -> Result<(), FetchError> {
         match location {
-            Location::Remote(_) if self.options.offline => {
+            Location::Remote(_) | Location::Oci(_) if self.options.offline => {
                 Err(FetchError::Offline { what: what.to_owned(), url: location.to_string() })
             }
             _ => Ok(()),
@@ -226,6 +230,7 @@ impl Fetcher {
         match location {
             Location::Remote(url) => self.client.get(url, limit, sink).map(|()| 1),
             Location::Local(path) => super::download::read_file(path, limit, sink).map(|()| 0),
+            Location::Oci(reference) => crate::oci::pull_blob(reference, limit, self.options.timeout, sink),
         }
     }
 }

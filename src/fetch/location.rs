@@ -8,14 +8,17 @@ use reqwest::Url;
 
 use super::FetchError;
 use crate::manifest::{ArtifactUrl, UrlError};
+use crate::oci::OciReference;
 
-/// A URL or a file of this machine.
+/// A URL, a file of this machine, or something in an OCI registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// `http:` or `https:`.
     Remote(Url),
     /// A file or a folder.
     Local(PathBuf),
+    /// An artifact or a layer in an OCI registry; see [`crate::oci`].
+    Oci(OciReference),
 }
 
 impl Location {
@@ -26,7 +29,7 @@ impl Location {
     /// over what is read here. [`FetchError::Location`] when the parts make no URL.
     pub fn artifact(&self, url: &ArtifactUrl) -> Result<Self, FetchError> {
         match (self, url) {
-            (Self::Remote(_), ArtifactUrl::Absolute(url)) if url.scheme() == "file" => {
+            (Self::Remote(_) | Self::Oci(_), ArtifactUrl::Absolute(url)) if url.scheme() == "file" => {
                 Err(FetchError::RemoteToLocal { manifest: self.to_string(), url: url.to_string() })
             }
             (_, ArtifactUrl::Absolute(url)) => url.as_str().parse(),
@@ -49,6 +52,11 @@ impl Location {
                 }
                 Ok(Self::Remote(url))
             }
+            // A kernel from there names its layers by digest.
+            (Self::Oci(_), ArtifactUrl::Relative(path)) => Err(FetchError::Location {
+                value: path.as_str().to_owned(),
+                reason: format!("no file stands beside {self}"),
+            }),
             (Self::Local(manifest), ArtifactUrl::Relative(path)) => {
                 let folder = if manifest.is_dir() { Some(manifest.as_path()) } else { manifest.parent() };
                 Ok(Self::Local(path.below(folder.unwrap_or_else(|| Path::new("")))))
@@ -61,6 +69,8 @@ impl Location {
     pub(super) fn to_artifact_url(&self) -> Result<ArtifactUrl, FetchError> {
         let url = match self {
             Self::Remote(url) => without_credentials(url),
+            Self::Oci(reference) => Url::parse(&reference.to_string())
+                .map_err(|error| FetchError::Location { value: reference.to_string(), reason: error.to_string() })?,
             Self::Local(path) => {
                 let absolute = resolved(path)?;
                 Url::from_file_path(&absolute).map_err(|()| FetchError::Location {
@@ -106,7 +116,7 @@ fn resolved(path: &Path) -> Result<PathBuf, FetchError> {
 impl FromStr for Location {
     type Err = FetchError;
 
-    /// Reads `http://...`, `https://...`, `file:///...`, or a path.
+    /// Reads `http://...`, `https://...`, `file:///...`, `oci://...`, or a path.
     fn from_str(value: &str) -> Result<Self, Self::Err> {
         let refuse = |reason: String| Err(FetchError::Location { value: value.to_owned(), reason });
         if value.is_empty() {
@@ -123,7 +133,8 @@ impl FromStr for Location {
                 Ok(Err(())) => refuse("a file: URL with a host or no absolute path".to_owned()),
                 Err(error) => refuse(error.to_string()),
             },
-            _ if value.contains("://") => refuse("expected http, https, file or a path".to_owned()),
+            "oci" => Ok(Self::Oci(value.parse()?)),
+            _ if value.contains("://") => refuse("expected http, https, file, oci or a path".to_owned()),
             _ => Ok(Self::Local(PathBuf::from(value))),
         }
     }
@@ -140,6 +151,7 @@ impl fmt::Display for Location {
         match self {
             Self::Remote(url) => f.pad(without_credentials(url).as_str()),
             Self::Local(path) => write!(f, "{}", path.display()),
+            Self::Oci(reference) => reference.fmt(f),
         }
     }
 }

@@ -78,7 +78,7 @@ pub struct Artifact {
     pub metadata_sha256: Sha256Digest,
 }
 
-/// Where an archive is: an absolute `http:`, `https:` or `file:` URL, or a path beside the manifest.
+/// Where an archive is: an absolute `http:`, `https:`, `file:` or `oci:` URL, or a path beside the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ArtifactUrl {
@@ -200,8 +200,8 @@ impl FromStr for ArtifactUrl {
             });
         }
         let Ok(url) = Url::parse(value) else { return refuse("neither a URL nor a relative path") };
-        if !matches!(url.scheme(), "http" | "https" | "file") {
-            return refuse("expected http, https, file or a path relative to the manifest");
+        if !matches!(url.scheme(), "http" | "https" | "file" | "oci") {
+            return refuse("expected http, https, file, oci or a path relative to the manifest");
         }
         // The parser resolves `..` silently; a manifest that holds one says something else than it seems to.
         let plain = value.to_ascii_lowercase().replace("%2e", ".").replace(['\\', '?', '#'], "/").replace("%2f", "/");

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::digest::Violation;
+use crate::digest::{Sha256Digest, Violation};
 use crate::hint::Hint;
 use crate::manifest::ManifestError;
 use crate::names::NameError;
+use crate::variant::Variant;
 
 /// A pack that was not made.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +69,43 @@ pub enum PackError {
         /// The manifest's folder.
         folder: PathBuf,
     },
+    /// A manifest lists no archive, so that there is nothing to publish.
+    #[error("{} lists no archive to publish", manifest.display())]
+    NothingToPublish {
+        /// The manifest.
+        manifest: PathBuf,
+    },
+    /// An archive is not on this machine.
+    #[error("the archive of {variant} is not on this machine but at {url}")]
+    NotLocal {
+        /// The build.
+        variant: Variant,
+        /// Where the manifest says that it is.
+        url: String,
+    },
+    /// An archive is not the one that its manifest names.
+    #[error(
+        "{}: expected {expected_bytes} bytes with sha256 {expected}, found {actual} over the first {actual_bytes} bytes",
+        archive.display()
+    )]
+    OtherArchive {
+        /// The archive.
+        archive: PathBuf,
+        /// The digest in the manifest.
+        expected: Sha256Digest,
+        /// The size in the manifest, in bytes.
+        expected_bytes: u64,
+        /// The digest of what was read.
+        actual: Sha256Digest,
+        /// The bytes that were read: at most one more than expected.
+        actual_bytes: u64,
+    },
+    /// The version is in the mirror already, with another content.
+    #[error("{} is there already with another content", manifest.display())]
+    Conflict {
+        /// The manifest in the mirror.
+        manifest: PathBuf,
+    },
     /// A manifest, a metadata or a `layers.toml` that would be refused.
     #[error("the pack would be refused")]
     Format {
@@ -81,6 +119,13 @@ impl Hint for PackError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Format { source } => source.hint(),
+            Self::NotLocal { .. } => Some("fetch it first, or pack the kernel anew".to_owned()),
+            Self::OtherArchive { .. } => {
+                Some("pack the kernel anew: archive and manifest are of two builds".to_owned())
+            }
+            Self::Conflict { .. } => {
+                Some("publish it as a new version; with --replace, machines that have the old one keep it".to_owned())
+            }
             _ => None,
         }
     }

@@ -75,8 +75,7 @@ pub fn pack_variant(folder: &Path, spec: &PackSpec, out: &Path) -> Result<Packed
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let bytes = archive::build(&files, &spec.variant).map_err(io_error("pack", folder))?;
     fs::create_dir_all(out).map_err(io_error("make the folder", out))?;
-    let archive =
-        out.join(format!("{}--{}-v{}-{}.tar.zst", spec.repo.owner(), spec.repo.name(), spec.version, spec.variant));
+    let archive = out.join(archive_name(&spec.repo, spec.version, &spec.variant));
     write_atomically(&archive, &bytes)?;
     Ok(Packed {
         archive,
@@ -180,9 +179,13 @@ fn check_layers_text(bytes: &[u8], folder: &Path) -> Result<(), PackError> {
     Err(PackError::Format { source })
 }
 
-/// A reader meets the old file or the new one, never a part.
-fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), PackError> {
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+/// The file name of a build's archive.
+pub(crate) fn archive_name(repo: &RepoId, version: u32, variant: &Variant) -> String {
+    format!("{}--{}-v{version}-{variant}.tar.zst", repo.owner(), repo.name())
+}
+
+/// A temporary file, to be moved into place in the same folder.
+pub(super) fn temporary_in(folder: &Path) -> Result<tempfile::NamedTempFile, PackError> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".pack-");
     #[cfg(unix)]
@@ -191,7 +194,12 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), PackError> {
         // A temporary file is private; a pack is meant to be served. The process's umask still counts.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
-    let mut file = builder.tempfile_in(folder).map_err(io_error("make a file in", folder))?;
+    builder.tempfile_in(folder).map_err(io_error("make a file in", folder))
+}
+
+/// A reader meets the old file or the new one, never a part.
+pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), PackError> {
+    let mut file = temporary_in(path.parent().unwrap_or_else(|| Path::new(".")))?;
     file.write_all(bytes).map_err(io_error("write", path))?;
     file.persist(path).map_err(|error| io_error("write", path)(error.error))?;
     Ok(())

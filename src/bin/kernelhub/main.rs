@@ -14,6 +14,7 @@ mod llama;
 mod manifests;
 mod pack;
 mod progress;
+mod push;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,8 @@ enum Command {
     Fetch(fetch::Options),
     /// Make an archive and its manifest from a kernel's files.
     Pack(pack::Options),
+    /// Publish a packed kernel to an OCI registry or into a folder.
+    Push(push::Options),
     /// Answer a prompt with a Llama-family model.
     Generate(generate::Options),
     /// Download one file whose digest is known.
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Get(options) => get::run(&options),
         Command::Fetch(options) => fetch::run(&options),
         Command::Pack(options) => pack::run(&options),
+        Command::Push(options) => push::run(&options),
         Command::Generate(options) => generate::run(&options),
         Command::FetchFile(options) => fetch::run_file(&options),
     };
