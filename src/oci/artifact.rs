@@ -190,11 +190,11 @@ fn content(descriptor: &OciDescriptor) -> Option<(Sha256Digest, u64)> {
 
 /// The first annotation that is not what the manifest says.
 fn difference(expected: &BTreeMap<String, String>, found: &BTreeMap<String, String>, keys: &[&str]) -> Option<String> {
-    keys.iter().find_map(|key| match (expected.get(*key), found.get(*key)) {
-        (Some(expected), Some(found)) if expected == found => None,
-        (Some(expected), found) => Some(format!("annotation {key}: its manifest says {expected:?}, found {found:?}")),
-        (None, _) => None,
-    })
+    let differs = |key: &&&str| expected.get(**key) != found.get(**key);
+    let key = *keys.iter().find(differs)?;
+    let shown =
+        |map: &BTreeMap<String, String>| map.get(key).map_or_else(|| "none".to_owned(), |text| format!("{text:?}"));
+    Some(format!("annotation {key}: its manifest says {}, found {}", shown(expected), shown(found)))
 }
 
 fn parse_config(text: &[u8], reference: &OciReference) -> Result<KernelManifest, OciError> {

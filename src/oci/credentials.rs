@@ -9,7 +9,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::{Login, OciError};
 
@@ -53,7 +52,7 @@ struct DockerConfig {
     #[serde(default)]
     creds_store: Option<String>,
     #[serde(default)]
-    cred_helpers: HashMap<String, IgnoredAny>,
+    cred_helpers: HashMap<String, String>,
 }
 
 #[derive(Deserialize, Default)]

@@ -281,10 +281,9 @@ fn refusal(previous: &[Url], target: &Url) -> Option<&'static str> {
     let is_here = |url: &Url| url.host_str().is_some_and(is_loopback);
     match target.scheme() {
         "http" | "https" if previous.len() > MAX_REDIRECTS => Some("on after too many redirects"),
-        "https" => None,
         "http" if previous.iter().any(|url| url.scheme() == "https") => Some("from https to http"),
         "http" if !is_here(target) => Some("to plain http off this machine"),
-        "http" => None,
+        "http" | "https" => None,
         _ => Some("to a scheme other than http and https"),
     }
 }

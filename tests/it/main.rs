@@ -9,6 +9,8 @@ mod host_reference;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
+#[cfg(feature = "oci")]
+mod oci;
 mod registry;
 mod resolve;
 mod support;

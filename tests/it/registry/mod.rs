@@ -5,4 +5,5 @@ mod hostile;
 mod lies;
 mod manifests;
 mod packing;
+mod publishing;
 mod verify;
