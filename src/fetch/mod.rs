@@ -2,7 +2,8 @@
 //!
 //! Owns: the downloader, the archive rules, the cache of archives, its locks. Refuses: trust. A file that arrives is
 //! compared with the digest that its manifest states; whether the manifest is to be believed is decided elsewhere, and
-//! nothing from here is loaded before [`crate::verify`] has read it again.
+//! nothing from here is loaded before [`crate::verify`] has read it again. Registries are [`crate::oci`]'s: it brings the
+//! manifest and the bytes of a layer, and what becomes of them is decided here as for any other archive.
 //!
 //! Leaves behind: a folder in the cache either holds a whole archive, every file of which had its digest when it was
 //! unpacked, or is not there. A download that fails, is killed or lies leaves nothing but a lock file.

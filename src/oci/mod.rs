@@ -28,8 +28,9 @@
 //!
 //! # The design choice
 //! The crate `oci-client` logs in and pushes. Pulls are made here, because it reads whole manifests and error pages into
-//! memory and follows redirects out of https; the price is a second, small reader. It still reads the answer of a token
-//! server without a bound.
+//! memory and follows redirects out of https; the price is a second, small reader. What is left to it: it reads the answer
+//! of a token server without a bound, and uploads to the address that the registry names, without a login where that is
+//! another host.
 //!
 //! Without the feature `oci`, references are read and everything else is [`OciError::FeatureOff`].
 

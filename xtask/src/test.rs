@@ -14,6 +14,9 @@ pub(crate) struct Options {
     no_demo: bool,
 }
 
+/// Features that are off by default and have tests of their own.
+const FEATURES: [&str; 2] = ["--features", "kernelhub/oci"];
+
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     step("what the tests need of the system");
     run_command(Command::new("bash").arg(paths::root().join("scripts/setup-tests.sh")))?;
@@ -21,7 +24,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     step("format and lints");
     run_command(&mut cargo(["fmt", "--all", "--check"]))?;
     let deny = ["--", "--deny", "warnings"];
-    run_command(cargo(["clippy", "--workspace", "--all-targets"]).args(deny))?;
+    run_command(cargo(["clippy", "--workspace", "--all-targets"]).args(FEATURES).args(deny))?;
     run_command(cargo(["clippy", "--package", "kernelhub", "--no-default-features"]).args(deny))?;
 
     step("the kernel packs");
@@ -30,12 +33,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
     step("tests");
     // Tests that need the packs print why they skip where there are none; here there are, so a skip is a failure.
-    run_command(cargo(["test", "--workspace", "--all-targets"]).env("KERNELHUB_TEST_REGISTRY", paths::registry()))?;
-    run_command(&mut cargo(["test", "--workspace", "--doc"]))?;
+    let mut tests = cargo(["test", "--workspace", "--all-targets"]);
+    run_command(tests.args(FEATURES).env("KERNELHUB_TEST_REGISTRY", paths::registry()))?;
+    run_command(cargo(["test", "--workspace", "--doc"]).args(FEATURES))?;
 
     step("documentation");
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);
-    run_command(doc.env("RUSTDOCFLAGS", "--deny warnings"))?;
+    run_command(doc.args(FEATURES).env("RUSTDOCFLAGS", "--deny warnings"))?;
 
     if !options.no_demo {
         step("the demo");
