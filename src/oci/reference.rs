@@ -62,6 +62,7 @@ impl OciReference {
     }
 
     /// The same repository by the tag of a kernel's version, `v<version>`.
+    #[cfg(feature = "oci")]
     pub(super) fn version(&self, version: u32) -> Self {
         Self { tag: Some(format!("v{version}")), digest: None, ..self.clone() }
     }

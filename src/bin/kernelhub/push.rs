@@ -14,8 +14,8 @@ pub(crate) struct Options {
     /// What `kernelhub pack` made: a manifest, or a folder of manifests.
     #[arg(value_name = "DIR|MANIFEST")]
     source: PathBuf,
-    /// Where to publish: a repository of a registry, oci://host[:port]/path/name, or a folder. The tag is the version.
-    #[arg(value_name = "oci://...|FOLDER")]
+    /// Where to publish: a repository of an OCI registry, or a folder. The version becomes the tag.
+    #[arg(value_name = "oci://HOST[:PORT]/PATH|FOLDER")]
     target: String,
     /// Replace a version that is there already with another content.
     #[arg(long)]

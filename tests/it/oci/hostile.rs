@@ -180,11 +180,13 @@ fn of_image(registry: &Arc<Registry>, change: impl Fn(&mut Value)) -> OciError {
     refusal(&reference(&server, "rmsnorm:v1"))
 }
 
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+type Change = Box<dyn Fn(&mut Value)>;
+
 #[test]
 fn what_is_no_kernel_says_why() {
     let Some((registry, _, _)) = filled() else { return };
-    const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-    type Change = Box<dyn Fn(&mut Value)>;
     let zeros = format!("sha256:{}", "0".repeat(64));
     let cases: Vec<(Change, &str)> = vec![
         (Box::new(|image| image["artifactType"] = "application/x".into()), "found \"application/x\""),

@@ -27,15 +27,16 @@ impl Drop for Registry {
 impl Registry {
     /// Starts one on a free loopback port. `None`, after a line that says why: the program is not installed.
     pub(super) fn start() -> Option<Self> {
-        Self::with("127.0.0.1", "")
+        Self::with("")
     }
 
     /// One that wants a login: user `kernelhub`, password `secret`.
     pub(super) fn with_login() -> Option<Self> {
-        Self::with("127.0.0.1", "auth:\n  htpasswd:\n    realm: test\n    path: FOLDER/htpasswd\n")
+        Self::with("auth:\n  htpasswd:\n    realm: test\n    path: FOLDER/htpasswd\n")
     }
 
-    fn with(host: &str, auth: &str) -> Option<Self> {
+    #[expect(clippy::print_stdout, reason = "a test says why it skips")]
+    fn with(auth: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().display().to_string();
         // Bcrypt of the password.
@@ -44,7 +45,7 @@ impl Registry {
         let config = folder.path().join("config.yml");
         // Another process may take the port between its choice and its use.
         for _ in 0..5 {
-            let address = TcpListener::bind((host, 0)).unwrap().local_addr().unwrap();
+            let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let text = format!(
                 "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {root}/data\n\
                  http:\n  addr: {address}\n{}",
@@ -84,12 +85,14 @@ impl Registry {
     /// Sends one request and reads the whole answer.
     pub(super) fn request(&self, method: &str, path: &str, headers: &[String], body: &[u8]) -> Reply {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
-        head.push_str(&format!("Content-Length: {}\r\n", body.len()));
-        for header in headers {
-            head.push_str(&format!("{header}\r\n"));
-        }
-        head.push_str("\r\n");
+        let mut lines = vec![
+            format!("{method} {path} HTTP/1.1"),
+            format!("Host: {}", self.address),
+            "Connection: close".to_owned(),
+            format!("Content-Length: {}", body.len()),
+        ];
+        lines.extend_from_slice(headers);
+        let head = lines.join("\r\n") + "\r\n\r\n";
         stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
