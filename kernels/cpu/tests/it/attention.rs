@@ -221,3 +221,19 @@ fn no_key_gives_zeros_and_empty_outputs_return_at_once() {
         }
     });
 }
+
+#[test]
+fn a_call_fits_the_documented_stack() {
+    at_every_level(|level| {
+        let run = move || {
+            for dtype in DTYPES {
+                for size in [size(1, 1, 6, 2100, 1, 256), size(1, 80, 6, 80, 2, 256)] {
+                    run(&size.tensors(dtype, 60), 0.1, true).expect("runs");
+                }
+            }
+        };
+        // The documented 512 KiB, and a little for this closure and its vectors.
+        let thread = std::thread::Builder::new().stack_size((512 + 32) << 10).spawn(run).expect("thread");
+        thread.join().unwrap_or_else(|_| panic!("{level:?}"));
+    });
+}
