@@ -6,13 +6,13 @@
 #![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
 #![expect(clippy::cast_possible_truncation, reason = "the scale rounds to f32, in which products are taken")]
 
-use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::ptr::NonNull;
 
 use super::multiply::{Dots, Multiply, TILE_ROWS};
 use super::softmax::Running;
 use super::split::Slot;
+use super::tiles::{Rows, Tile, all_finite, unpack, zero};
 use super::{MAX_HEAD, View};
 use crate::call::Job;
 use crate::simd::{Element, Simd};
@@ -25,19 +25,6 @@ const MAX_ELEMENTS: usize = MAX_ROWS * 128;
 pub(super) const KEYS: usize = 64;
 /// Longest vector of any level.
 const MAX_LANES: usize = 16;
-
-/// Cache-line aligned, so that vectors of a row never straddle lines.
-#[repr(align(64))]
-struct Tile<const N: usize>(MaybeUninit<[f32; N]>);
-
-impl<const N: usize> Tile<N> {
-    fn new() -> Self {
-        Self(MaybeUninit::uninit())
-    }
-    fn pointer(&mut self) -> *mut f32 {
-        self.0.as_mut_ptr().cast()
-    }
-}
 
 /// The job: everything a block needs to know.
 #[derive(Debug)]
@@ -58,13 +45,6 @@ pub(super) struct Attention<E> {
     causal: bool,
     rows_per_block: usize,
     blocks: usize,
-}
-
-/// The keys or values of a tile as f32 rows.
-#[derive(Clone, Copy)]
-struct Rows {
-    data: *const f32,
-    stride: isize,
 }
 
 /// What a block holds while it walks over the keys.
@@ -388,75 +368,6 @@ impl<E: Element> Attention<E> {
             unsafe { unpack(s, source, self.head_dim, to.add(row * depth), s.splat(1.0)) };
         }
         Rows { data: to, stride: depth as isize }
-    }
-}
-
-/// Zeroes `count` elements rounded up to whole vectors.
-///
-/// # Safety
-/// They are writable.
-#[inline(always)]
-unsafe fn zero<S: Simd>(s: S, to: *mut f32, count: usize) {
-    let mut i = 0;
-    while i < count {
-        // SAFETY: below `count` rounded up.
-        unsafe { s.store_f32(to.add(i), s.splat(0.0)) };
-        i += S::LANES;
-    }
-}
-
-/// Writes `factor * from` as f32, zero-padded to whole vectors.
-///
-/// # Safety
-/// `count` elements are readable at `from`, and `count` rounded up to whole vectors writable at `to`.
-#[inline(always)]
-unsafe fn unpack<S: Simd, E: Element>(s: S, from: *const E, count: usize, to: *mut f32, factor: S::V) {
-    let whole = count - count % S::LANES;
-    let mut i = 0;
-    while i < whole {
-        // SAFETY: `i + LANES <= count`.
-        let value = unsafe { E::load(s, from.add(i)) };
-        // SAFETY: likewise.
-        unsafe { s.store_f32(to.add(i), s.mul(value, factor)) };
-        i += S::LANES;
-    }
-    if whole < count {
-        // SAFETY: the rest of the row.
-        let value = unsafe { E::load_part(s, from.add(whole), count - whole) };
-        // SAFETY: below `count` rounded up.
-        unsafe { s.store_f32(to.add(whole), s.mul(value, factor)) };
-    }
-}
-
-/// Whether no element is infinite or NaN.
-///
-/// # Safety
-/// `count` rows of `depth` elements, a whole number of vectors, are readable.
-#[inline(always)]
-unsafe fn all_finite<S: Simd>(s: S, rows: Rows, count: usize, depth: usize) -> bool {
-    // 0 * x is 0 for finite x, else NaN, and NaN stays in a sum.
-    let mut sum = s.splat(0.0);
-    let zero = s.splat(0.0);
-    for row in 0..count {
-        let from = rows.data.wrapping_offset(row as isize * rows.stride);
-        let mut d = 0;
-        while d < depth {
-            // SAFETY: inside the row.
-            sum = s.fma(unsafe { s.load_f32(from.add(d)) }, zero, sum);
-            d += S::LANES;
-        }
-    }
-    s.sum(sum) == 0.0
-}
-
-impl<E> View<E> {
-    /// # Safety
-    /// `index` is inside the first three axes.
-    #[inline(always)]
-    unsafe fn row(&self, index: [usize; 3]) -> *mut E {
-        let offset: isize = (0..3).map(|axis| index[axis] as isize * self.strides[axis]).sum();
-        // SAFETY: inside the tensor's checked span by this function's contract.
-        unsafe { self.data.offset(offset) }
     }
 }
 

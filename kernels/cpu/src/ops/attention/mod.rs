@@ -9,6 +9,7 @@ mod block;
 mod multiply;
 mod softmax;
 mod split;
+mod tiles;
 
 use half::{bf16, f16};
 
