@@ -1,4 +1,4 @@
-//! kernelhub's CPU kernel pack: RMSNorm, rotary embedding, gated SiLU and flash attention.
+//! kernelhub's CPU kernel pack: `RMSNorm`, rotary embedding, gated `SiLU` and flash attention.
 //!
 //! Owns: the kernels and the exported functions of `docs/pack-abi.md`. Refuses: to allocate in a call, to start
 //! threads, to read the environment, to convert layouts (a view that a kernel does not take is an error).

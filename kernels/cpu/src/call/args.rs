@@ -35,11 +35,11 @@ impl fmt::Display for TypeName {
     }
 }
 
-impl<'a> Args<'a> {
+impl Args<'_> {
     /// Takes the arguments of a call of `function`, whose parameters are `names`.
     ///
     /// # Safety
-    /// `args` is null or points to `count` values that live through `'a`.
+    /// `args` is null or points to `count` values that outlive what is returned.
     pub(crate) unsafe fn new(
         function: &'static str,
         names: &'static [&'static str],
@@ -82,7 +82,9 @@ impl<'a> Args<'a> {
             ));
         }
         // SAFETY: aligned, not null, and a DLTensor that lives through the call by the calling convention.
-        unsafe { Tensor::new(function, name, &*pointer) }
+        let raw = unsafe { &*pointer };
+        // SAFETY: its shape and strides are what they say, by the same convention.
+        unsafe { Tensor::new(function, name, raw) }
     }
 
     /// The number at `index`: a Float, or an Int, which is converted.

@@ -1,4 +1,4 @@
-//! The error channel: a per-thread text, and libtvm_ffi's where that library is in the process.
+//! The error channel: a per-thread text, and `libtvm_ffi`'s where that library is in the process.
 
 #![expect(unsafe_code, reason = "exported symbol, thread's buffer, optional C function of libtvm_ffi")]
 
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn kernelhub_last_error(buf: *mut c_char, len: usize) -> u
     })
 }
 
-/// Hands the text to libtvm_ffi where that library is in the process. `text` ends with a NUL.
+/// Hands the text to `libtvm_ffi` where that library is in the process. `text` ends with a NUL.
 #[cfg(unix)]
 fn raise(kind: Kind, text: &[u8]) {
     use core::ffi::c_void;

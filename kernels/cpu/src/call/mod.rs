@@ -16,7 +16,7 @@ mod tensor;
 
 pub(crate) use args::Args;
 pub use error::kernelhub_last_error;
-pub(crate) use error::{Failed, Kind, fail, guard};
+pub(crate) use error::{Failed, guard};
 pub use pool::kernelhub_set_parallel_for;
 pub(crate) use pool::{Job, launch};
 #[cfg(any(feature = "rmsnorm", feature = "activation"))]

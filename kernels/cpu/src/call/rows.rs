@@ -1,5 +1,7 @@
 //! Walks the rows of tensors that share their leading axes.
 
+#![expect(clippy::cast_possible_wrap, reason = "extents times strides fit isize: checked with the tensor")]
+
 use super::tensor::{MAX_RANK, Tensor};
 
 /// The leading axes of `K` tensors, merged where all of them allow it.
@@ -73,13 +75,13 @@ impl<const K: usize> Cursor<'_, K> {
             self.index[axis] += 1;
             let strides = &self.map.strides[axis];
             if self.index[axis] < self.map.extents[axis] {
-                for k in 0..K {
-                    self.offsets[k] += strides[k];
+                for (offset, stride) in self.offsets.iter_mut().zip(strides) {
+                    *offset += stride;
                 }
                 return;
             }
-            for k in 0..K {
-                self.offsets[k] -= (self.index[axis] - 1) as isize * strides[k];
+            for (offset, stride) in self.offsets.iter_mut().zip(strides) {
+                *offset -= (self.index[axis] - 1) as isize * stride;
             }
             self.index[axis] = 0;
         }

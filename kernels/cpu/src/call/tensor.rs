@@ -1,6 +1,8 @@
 //! A checked view of a `DLTensor`.
 
 #![expect(unsafe_code, reason = "reads C structures that the host passes")]
+#![expect(clippy::cast_possible_wrap, reason = "extents came from i64, sizes are 2 and 4")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 
 use core::fmt;
 
@@ -63,6 +65,10 @@ pub(crate) struct Tensor {
     rank: usize,
     shape: [usize; MAX_RANK],
     strides: [isize; MAX_RANK],
+    /// Addresses of the lowest byte and behind the highest one; equal where the tensor is empty.
+    span: (usize, usize),
+    /// Whether the elements, if they lie apart, fill the span.
+    full: bool,
 }
 
 /// A shape or strides as text: `[2, 3]`.
@@ -110,6 +116,8 @@ impl Tensor {
             rank,
             shape: [1; MAX_RANK],
             strides: [0; MAX_RANK],
+            span: (0, 0),
+            full: false,
         };
         for axis in 0..rank {
             // SAFETY: `ndim` extents stand there by the caller's contract.
@@ -120,27 +128,34 @@ impl Tensor {
         if tensor.is_empty() {
             return Ok(tensor);
         }
-        // Null strides mean row-major in DLPack.
-        let mut next: Option<i64> = Some(1);
-        let mut reach: Option<i64> = Some(1);
+        // Null strides mean row-major in DLPack. `next` is the number of elements so far, `reach` the span in elements.
+        let (mut next, mut reach, mut fits) = (1_i64, 1_i64, true);
         for axis in (0..rank).rev() {
-            let extent = i64::try_from(tensor.shape[axis]).ok();
+            // Came from an i64 above.
+            let extent = tensor.shape[axis] as i64;
             let stride = if raw.strides.is_null() {
                 next
             } else {
                 // SAFETY: `ndim` strides stand there by the caller's contract.
-                Some(unsafe { raw.strides.add(axis).read_unaligned() })
+                unsafe { raw.strides.add(axis).read_unaligned() }
             };
-            next = next.zip(extent).and_then(|(n, e)| n.checked_mul(e));
-            // The stride of an axis with one element is never used, whatever stands there.
-            let stride = if tensor.shape[axis] == 1 { Some(0) } else { stride };
-            reach = reach.zip(extent).zip(stride).and_then(|((reach, extent), stride)| {
-                (extent - 1).checked_mul(stride.checked_abs()?)?.checked_add(reach)
-            });
-            tensor.strides[axis] = stride.and_then(|s| isize::try_from(s).ok()).unwrap_or_default();
+            let (product, overflow) = next.overflowing_mul(extent);
+            (next, fits) = (product, fits && !overflow);
+            if extent == 1 {
+                // Never used, whatever stands there.
+                continue;
+            }
+            let (step, overflow) = (extent - 1).overflowing_mul(stride.wrapping_abs());
+            fits &= !overflow && stride != i64::MIN;
+            let (sum, overflow) = reach.overflowing_add(step);
+            (reach, fits) = (sum, fits && !overflow);
+            match isize::try_from(stride) {
+                Ok(stride) => tensor.strides[axis] = stride,
+                Err(_) => fits = false,
+            }
         }
-        let bytes = reach.and_then(|reach| reach.checked_mul(dtype.size() as i64));
-        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) || tensor.elements().is_none() {
+        let largest = isize::MAX as i64 / dtype.size() as i64;
+        if !fits || reach > largest || next > isize::MAX as i64 {
             let shape = List(tensor.shape());
             return Err(invalid(format_args!("shape {shape} with its strides exceeds the address space")));
         }
@@ -151,13 +166,14 @@ impl Tensor {
         let Some(address) = address else {
             return Err(invalid(format_args!("byte offset {} exceeds the address space", raw.byte_offset)));
         };
-        if address % dtype.size() != 0 {
+        if !address.is_multiple_of(dtype.size()) {
             let size = dtype.size();
             return Err(invalid(format_args!(
                 "expected an address that is a multiple of {size} bytes for {dtype}, got 0x{address:x}"
             )));
         }
         tensor.data = raw.data.cast::<u8>().with_addr(address);
+        tensor.set_span();
         Ok(tensor)
     }
 
@@ -181,15 +197,10 @@ impl Tensor {
         self.shape().contains(&0)
     }
 
-    /// The number of elements, where it is representable.
-    fn elements(&self) -> Option<usize> {
-        self.shape().iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent))
-    }
-
-    /// The number of elements.
+    /// The number of elements of a tensor that is not empty.
     pub(crate) fn len(&self) -> usize {
-        // Representable: `new` checked it, or the tensor is empty.
-        self.elements().unwrap_or(0)
+        // Fits: `new` checked it.
+        self.shape().iter().product()
     }
 
     /// The first element. `T` must be the type of [`Self::dtype`].
@@ -282,27 +293,27 @@ impl Tensor {
         self.data == other.data && self.shape() == other.shape() && self.strides() == other.strides()
     }
 
-    /// The bytes from the lowest to behind the highest element.
-    fn span(&self) -> (usize, usize) {
+    fn set_span(&mut self) {
         let size = self.dtype.size();
-        let (mut low, mut high) = (self.data.addr(), self.data.addr() + size);
+        let (mut low, mut high, mut count) = (0, 1, 1);
         for (&extent, &stride) in self.shape().iter().zip(self.strides()) {
-            let reach = (extent - 1) * stride.unsigned_abs() * size;
-            if stride < 0 { low = low.wrapping_sub(reach) } else { high = high.wrapping_add(reach) }
+            let reach = (extent - 1) * stride.unsigned_abs();
+            if stride < 0 {
+                low += reach;
+            } else {
+                high += reach;
+            }
+            count *= extent;
         }
-        (low, high)
+        self.full = low + high == count;
+        // A view whose span would wrap is a lie about memory; it then overlaps nothing.
+        self.span = (self.data.addr().wrapping_sub(low * size), self.data.addr().wrapping_add(high * size));
     }
 
     /// Checks that this output does not overlap the input `other`, where both fill their span, so that the spans
     /// decide. Views that are interleaved in one buffer are left to the caller's contract.
     pub(crate) fn expect_apart(&self, other: &Self) -> Result<(), Failed> {
-        if self.is_empty() || other.is_empty() {
-            return Ok(());
-        }
-        let (mine, others) = (self.span(), other.span());
-        let full =
-            |tensor: &Self, span: (usize, usize)| span.1.wrapping_sub(span.0) == tensor.len() * tensor.dtype.size();
-        if mine.0 < others.1 && others.0 < mine.1 && full(self, mine) && full(other, others) {
+        if self.full && other.full && self.span.0 < other.span.1 && other.span.0 < self.span.1 {
             let name = other.name;
             return Err(
                 self.invalid(format_args!("expected memory apart from `{name}`, got a partial overlap with it"))

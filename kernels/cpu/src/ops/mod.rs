@@ -13,5 +13,5 @@ pub(crate) mod silu;
 
 /// From this many bytes moved on, outputs bypass the cache: they would push the inputs out of it, and each line would
 /// be read before it is overwritten.
-#[cfg(any(feature = "rmsnorm", feature = "activation"))]
+#[cfg(any(feature = "rmsnorm", feature = "rotary", feature = "activation"))]
 const STREAM_BYTES: usize = 48 << 20;

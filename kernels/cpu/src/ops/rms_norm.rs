@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
+#![expect(clippy::cast_possible_truncation, reason = "the factor rounds to f32, in which rows are scaled")]
 
 use core::ops::Range;
 
@@ -110,7 +112,7 @@ impl<E: Element, W: Element> RmsNorm<E, W> {
         // SAFETY: by this function's contract.
         let factor = s.splat(unsafe { self.factor(s, x) });
         let whole = hidden - hidden % lanes;
-        let stream = self.stream && out.addr() % (lanes * size_of::<E>()) == 0;
+        let stream = self.stream && out.addr().is_multiple_of(lanes * size_of::<E>());
         let mut i = 0;
         while i < whole {
             // SAFETY: `i + LANES <= hidden`.

@@ -3,11 +3,15 @@
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 #![expect(clippy::similar_names, reason = "x1, x2, out1, out2 are the contract's names")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
+#![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
+#![expect(clippy::many_single_char_names, reason = "short names for vectors in formulas")]
 
 use core::ops::Range;
 
 use half::{bf16, f16};
 
+use super::STREAM_BYTES;
 use crate::call::{Args, DType, Failed, Job, Tensor, launch};
 use crate::simd::{Element, Simd};
 
@@ -43,6 +47,7 @@ struct Rotary<E, C> {
     layout: Layout,
     conj: bool,
     blocks: usize,
+    stream: bool,
 }
 
 /// Checks the arguments and runs the kernel.
@@ -90,7 +95,7 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
         (DType::F16, DType::F32) => run::<f16, f32>,
         (DType::F16, _) => run::<f16, f16>,
     };
-    run(function, &[x1, x2, out1, out2], &[cos, sin], table_strides, shape, conj)
+    run(function, [&x1, &x2, &out1, &out2], [&cos, &sin], table_strides, shape, conj)
 }
 
 /// The strides of `cos` or `sin` over [batch, seq, heads, half], 0 where it is broadcast.
@@ -129,19 +134,19 @@ fn table_strides(table: &Tensor, x1: &Tensor, shape: [usize; AXES]) -> Result<[i
 
 fn run<E: Element, C: Element>(
     function: &'static str,
-    tensors: &[Tensor; 4],
-    tables: &[Tensor; 2],
+    tensors: [&Tensor; 4],
+    tables: [&Tensor; 2],
     table_strides: [[isize; AXES]; 2],
     shape: [usize; AXES],
     conj: bool,
 ) -> Result<(), Failed> {
-    let views = [0, 1, 2, 3].map(|index: usize| {
-        let tensor = &tensors[index];
+    let views = tensors.map(|tensor| {
         let mut strides = [0; AXES];
         strides[AXES - tensor.strides().len()..].copy_from_slice(tensor.strides());
         View::<E> { data: tensor.data(), strides }
     });
     let [cos, sin] = [0, 1].map(|index: usize| View::<C> { data: tables[index].data(), strides: table_strides[index] });
+    let bytes = 4 * tensors[0].len() * size_of::<E>();
     let job = Rotary {
         layout: layout(&views, &cos, &sin, shape[3]),
         tensors: views,
@@ -150,8 +155,8 @@ fn run<E: Element, C: Element>(
         shape,
         conj,
         blocks: shape[1].div_ceil(BLOCK),
+        stream: bytes >= STREAM_BYTES && !tensors[2].same_view(tensors[0]) && !tensors[3].same_view(tensors[1]),
     };
-    let bytes = 4 * tensors[0].len() * size_of::<E>();
     // About 50 bytes per nanosecond from the nearer caches.
     launch(function, &job, shape[0] * job.blocks, bytes as u64 / 50)
 }
@@ -199,6 +204,9 @@ unsafe impl<E: Element, C: Element> Job for Rotary<E, C> {
                 }
             }
         }
+        if self.stream {
+            s.fence();
+        }
     }
 }
 
@@ -216,6 +224,8 @@ impl<E: Element, C: Element> Rotary<E, C> {
         let half = self.shape[3];
         let sign = s.splat(if self.conj { -1.0 } else { 1.0 });
         let whole = if self.layout == Layout::Strided { 0 } else { half - half % S::LANES };
+        let aligned = |p: *mut E| p.addr().is_multiple_of(S::LANES * size_of::<E>());
+        let stream = self.stream && aligned(out1) && aligned(out2);
         let mut i = 0;
         while i < whole {
             // SAFETY: `i + LANES <= half`, and the tables' last axis is dense in these layouts.
@@ -228,10 +238,17 @@ impl<E: Element, C: Element> Rotary<E, C> {
                 // SAFETY: likewise.
                 let b = unsafe { E::load(s, x2.add(i)) };
                 let (first, second) = rotate(s, a, b, c, sn);
-                // SAFETY: likewise.
-                unsafe { E::store(s, out1.add(i), first) };
-                // SAFETY: likewise.
-                unsafe { E::store(s, out2.add(i), second) };
+                if stream {
+                    // SAFETY: likewise; both rows are aligned to whole vectors, and so is every step.
+                    unsafe { E::stream(s, out1.add(i), first) };
+                    // SAFETY: likewise.
+                    unsafe { E::stream(s, out2.add(i), second) };
+                } else {
+                    // SAFETY: likewise.
+                    unsafe { E::store(s, out1.add(i), first) };
+                    // SAFETY: likewise.
+                    unsafe { E::store(s, out2.add(i), second) };
+                }
             } else {
                 // SAFETY: pairs `i..i + LANES` are `2 * LANES` dense elements in this layout.
                 let low = unsafe { E::load(s, x1.add(2 * i)) };

@@ -1,7 +1,8 @@
-//! The gated activation SiLU: `silu(gate) * up`.
+//! The gated activation `SiLU`: `silu(gate) * up`.
 
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 
 use core::ops::Range;
 
@@ -99,7 +100,7 @@ impl<E: Element> SiluAndMul<E> {
     unsafe fn segment<S: Simd>(&self, s: S, gate: *const E, up: *const E, out: *mut E, count: usize) {
         let lanes = S::LANES;
         let whole = count - count % lanes;
-        let stream = self.stream && out.addr() % (lanes * size_of::<E>()) == 0;
+        let stream = self.stream && out.addr().is_multiple_of(lanes * size_of::<E>());
         let mut i = 0;
         while i < whole {
             // SAFETY: `i + LANES <= count`.
@@ -135,5 +136,5 @@ fn silu<S: Simd>(s: S, x: S::V) -> S::V {
     let decay = exp(s, s.sub(s.splat(0.0), s.abs(x)));
     let one = s.splat(1.0);
     let numerator = s.mul(x, s.where_negative(x, decay, one));
-    s.div(numerator, s.add(one, decay))
+    s.mul(numerator, s.reciprocal(s.add(one, decay)))
 }

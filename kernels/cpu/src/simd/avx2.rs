@@ -6,6 +6,9 @@
     clippy::multiple_unsafe_ops_per_block,
     reason = "intrinsics, all with the one contract that the token answers"
 )]
+#![allow(clippy::wildcard_imports, reason = "dozens of intrinsics; the lint is silent in test builds")]
+#![expect(clippy::cast_possible_wrap, reason = "lane counts")]
+#![expect(clippy::cast_possible_truncation, reason = "lane counts and masks of at most 16")]
 
 use core::arch::x86_64::*;
 
@@ -88,7 +91,7 @@ impl Simd for Avx2 {
         add(a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
         sub(a: __m256, b: __m256) -> __m256 { _mm256_sub_ps(a, b) }
         mul(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
-        div(a: __m256, b: __m256) -> __m256 { _mm256_div_ps(a, b) }
+        reciprocal(a: __m256) -> __m256 { _mm256_div_ps(_mm256_set1_ps(1.0), a) }
         fma(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
         max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
         min(a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }

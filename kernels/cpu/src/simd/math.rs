@@ -1,6 +1,7 @@
 //! Exponentials on vectors.
 
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+#![expect(clippy::many_single_char_names, reason = "the names of the formulas")]
 
 use super::Simd;
 
@@ -9,7 +10,8 @@ use super::Simd;
 const EXP: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_554, 0.008_363_233, 0.001_392_625];
 /// `2^r = 1 + r * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= 1 / 2.
 #[cfg(feature = "flash-attn2")]
-const EXP2: [f32; 6] = [0.693_147_2, 0.240_226_51, 0.055_503_57, 0.009_618_082, 0.001_339_097_9, 0.000_154_532_63];
+const EXP2: [f32; 6] =
+    [core::f32::consts::LN_2, 0.240_226_5, 0.055_503_57, 0.009_618_082, 0.001_339_097_9, 0.000_154_532_63];
 /// ln(2) in two parts; the first has few enough bits that its product with an exponent is exact.
 #[cfg(feature = "activation")]
 const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];

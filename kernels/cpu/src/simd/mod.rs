@@ -57,8 +57,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a * b`.
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a / b`.
-    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `1 / a` within 1 ulp, for `a` within 1..=2; NaN for NaN.
+    fn reciprocal(self, a: Self::V) -> Self::V;
     /// `a * b + c`, rounded once where the level has such an instruction.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// The greater one; `b` where either is NaN.

@@ -2,6 +2,9 @@
 
 #![expect(unsafe_code, reason = "tiles on the stack, rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
+#![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
+#![expect(clippy::cast_possible_truncation, reason = "the scale rounds to f32, in which products are taken")]
 
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -48,18 +51,43 @@ pub(super) struct Attention<E> {
     kv_heads: usize,
     /// Query heads per key/value head.
     group: usize,
-    /// softmax_scale / ln(2): the softmax works in powers of two.
+    /// `softmax_scale / ln(2)`: the softmax works in powers of two.
     scale: f32,
     causal: bool,
     rows_per_block: usize,
     blocks: usize,
 }
 
-/// The keys and values of a tile as f32 rows.
+/// The keys or values of a tile as f32 rows.
 #[derive(Clone, Copy)]
 struct Rows {
     data: *const f32,
     stride: isize,
+}
+
+/// What a block holds while it walks over the keys.
+struct Held<'a> {
+    /// Rows `query * group + head`.
+    rows: Range<usize>,
+    /// The head size rounded up to whole vectors.
+    depth: usize,
+    queries: *mut f32,
+    output: *mut f32,
+    scores: *mut f32,
+    running: &'a mut [Running; MAX_ROWS],
+}
+
+/// One tile of keys and values.
+#[derive(Clone, Copy)]
+struct Step {
+    start: usize,
+    count: usize,
+    keys: Rows,
+    values: Rows,
+    /// Keys are rows, not transposed.
+    few: bool,
+    /// Each row must stop at its last visible key.
+    exact: bool,
 }
 
 impl<E: Element> Attention<E> {
@@ -113,185 +141,162 @@ impl<E: Element> Attention<E> {
     /// The block is one of this job's.
     #[inline(always)]
     unsafe fn block<S: Simd>(&self, s: S, batch: usize, kv_head: usize, rows: Range<usize>) {
-        let head_dim = self.head_dim;
-        let depth = head_dim.next_multiple_of(S::LANES);
-        let count = rows.len();
-        let few = count <= TILE_ROWS;
-        let direct = E::IS_F32 && depth == head_dim;
-
+        let few = rows.len() <= TILE_ROWS;
         let mut queries = Tile::<MAX_ELEMENTS>::new();
         let mut output = Tile::<MAX_ELEMENTS>::new();
         let mut scores = Tile::<{ MAX_ROWS * KEYS }>::new();
-        let mut keys_tile = Tile::<{ KEYS * MAX_HEAD }>::new();
-        let mut values_tile = Tile::<{ KEYS * MAX_HEAD }>::new();
+        let mut keys = Tile::<{ KEYS * MAX_HEAD }>::new();
+        let mut values = Tile::<{ KEYS * MAX_HEAD }>::new();
         let mut stage = Tile::<{ MAX_LANES * MAX_HEAD }>::new();
         let mut running = [Running::EMPTY; MAX_ROWS];
-        let (queries, output, scores) = (queries.pointer(), output.pointer(), scores.pointer());
+        let mut held = Held {
+            rows,
+            depth: self.head_dim.next_multiple_of(S::LANES),
+            queries: queries.pointer(),
+            output: output.pointer(),
+            scores: scores.pointer(),
+            running: &mut running,
+        };
+        // SAFETY: the block is one of this job's, and the held's tiles have room for it.
+        unsafe { self.begin(s, &held, batch, kv_head) };
 
-        let scale = s.splat(self.scale);
-        for (index, row) in rows.clone().enumerate() {
-            let (position, head) = (row / self.group, kv_head * self.group + row % self.group);
-            // SAFETY: inside the shape; the row has `head_dim` elements.
-            let from = unsafe { self.q.row([batch, position, head]) };
-            // SAFETY: `count * depth` fits the tile by the choice of `rows_per_block`.
-            unsafe { unpack(s, from, head_dim, queries.add(index * depth), scale) };
-            let mut d = 0;
-            while d < depth {
-                // SAFETY: likewise.
-                unsafe { s.store_f32(output.add(index * depth + d), s.splat(0.0)) };
-                d += S::LANES;
-            }
-        }
-
-        let end = self.visible(rows.end - 1);
-        let least = self.visible(rows.start);
+        let end = self.visible(held.rows.end - 1);
+        let least = self.visible(held.rows.start);
         let mut start = 0;
         while start < end {
-            let tile = KEYS.min(end - start);
-            // Whether some row sees fewer keys of this tile than others.
-            let ragged = least < start + tile;
-            let keys = if few {
-                if direct {
-                    // SAFETY: inside the shape.
-                    Rows { data: unsafe { self.k.row([batch, start, kv_head]) }.cast(), stride: self.k.strides[1] }
+            let count = KEYS.min(end - start);
+            let first = [batch, start, kv_head];
+            // SAFETY: `count` keys from `first` on are inside the shape, and the tiles have room for them.
+            let keys = unsafe {
+                if few {
+                    self.rows_of(s, self.k, first, count, keys.pointer(), true)
                 } else {
-                    // SAFETY: `tile <= KEYS` rows of `depth <= MAX_HEAD` fit.
-                    unsafe { self.stage(s, self.k, [batch, start, kv_head], tile, keys_tile.pointer()) }
+                    self.transposed(s, first, count, stage.pointer(), keys.pointer())
                 }
-            } else {
-                let mut column = 0;
-                while column < tile {
-                    let lanes = S::LANES.min(tile - column);
-                    // SAFETY: at most LANES rows of `depth` fit.
-                    unsafe { self.stage(s, self.k, [batch, start + column, kv_head], lanes, stage.pointer()) };
-                    for row in lanes..S::LANES {
-                        let mut d = 0;
-                        while d < depth {
-                            // SAFETY: likewise.
-                            unsafe { s.store_f32(stage.pointer().add(row * depth + d), s.splat(0.0)) };
-                            d += S::LANES;
-                        }
-                    }
-                    let mut d = 0;
-                    while d < depth {
-                        // SAFETY: a block of the stage, and `depth` rows of `KEYS` in the tile.
-                        unsafe {
-                            s.transpose(
-                                stage.pointer().add(d),
-                                depth,
-                                keys_tile.pointer().add(d * KEYS + column),
-                                KEYS,
-                            );
-                        }
-                        d += S::LANES;
-                    }
-                    column += S::LANES;
-                }
-                Rows { data: keys_tile.pointer(), stride: KEYS as isize }
             };
             // Rows at a large stride fall on few cache sets: blocks that read them often copy them first.
-            let values = if few && direct {
-                // SAFETY: inside the shape.
-                Rows { data: unsafe { self.v.row([batch, start, kv_head]) }.cast(), stride: self.v.strides[1] }
-            } else {
-                // SAFETY: `tile <= KEYS` rows of `depth <= MAX_HEAD` fit.
-                unsafe { self.stage(s, self.v, [batch, start, kv_head], tile, values_tile.pointer()) }
-            };
-            // A weight of 0 does not hide a value that is not finite, so rows must then not touch keys they don't see.
-            // SAFETY: `tile` rows of `depth` elements were just described.
-            let exact = ragged && !unsafe { all_finite(s, values, tile, depth) };
-
+            // SAFETY: likewise.
+            let values = unsafe { self.rows_of(s, self.v, first, count, values.pointer(), few) };
+            // A weight of 0 does not hide a value that is not finite, so where rows see different numbers of keys, they
+            // must then not touch those that they don't see.
+            // SAFETY: `count` rows of `depth` elements were just described.
+            let exact = least < start + count && !unsafe { all_finite(s, values, count, held.depth) };
+            let step = Step { start, count, keys, values, few, exact };
             let mut first = 0;
-            while first < count {
-                let group = TILE_ROWS.min(count - first);
-                // The last row of the group sees the most.
-                let width = self.visible(rows.start + first + group - 1).saturating_sub(start).min(tile);
-                if width == 0 {
-                    first += group;
-                    continue;
-                }
-                // SAFETY: `first < count`, so inside the tiles.
-                let (a, c) = unsafe { (queries.add(first * depth), scores.add(first * KEYS)) };
-                if few {
-                    s.call(Dots {
-                        rows: group,
-                        columns: width,
-                        depth,
-                        a,
-                        a_stride: depth,
-                        b: keys.data,
-                        b_stride: keys.stride,
-                        c,
-                        c_stride: KEYS,
-                    });
-                } else {
-                    s.call(Multiply {
-                        rows: group,
-                        depth: head_dim,
-                        vectors: width.div_ceil(S::LANES),
-                        a,
-                        a_stride: depth,
-                        b: keys.data,
-                        b_stride: keys.stride,
-                        c,
-                        c_stride: KEYS,
-                        add: false,
-                    });
-                }
-                for index in first..first + group {
-                    let seen = self.visible(rows.start + index).saturating_sub(start).min(tile);
-                    // SAFETY: inside the tiles.
-                    let (row, sum) = unsafe { (scores.add(index * KEYS), output.add(index * depth)) };
-                    if seen == 0 {
-                        let mut i = 0;
-                        while i < width {
-                            // SAFETY: `width <= KEYS`, a multiple of LANES.
-                            unsafe { s.store_f32(row.add(i), s.splat(0.0)) };
-                            i += S::LANES;
-                        }
-                        continue;
-                    }
-                    // SAFETY: the product above wrote `seen <= width` scores; KEYS is a multiple of LANES.
-                    unsafe { running[index].update(s, row, seen, width, sum, depth) };
-                }
-                let weighted = Multiply {
-                    rows: group,
-                    depth: width,
-                    vectors: depth / S::LANES,
-                    a: c,
-                    a_stride: KEYS,
-                    b: values.data,
-                    b_stride: values.stride,
-                    // SAFETY: `first < count`, so inside the tile.
-                    c: unsafe { output.add(first * depth) },
-                    c_stride: depth,
-                    add: true,
-                };
-                if exact {
-                    for index in 0..group {
-                        let seen = self.visible(rows.start + first + index).saturating_sub(start).min(tile);
-                        // SAFETY: inside the tiles.
-                        let (a, c) = unsafe { (weighted.a.add(index * KEYS), weighted.c.add(index * depth)) };
-                        s.call(Multiply { rows: 1, depth: seen, a, c, ..weighted });
-                    }
-                } else {
-                    s.call(weighted);
-                }
-                first += group;
+            while first < held.rows.len() {
+                let rows = first..(first + TILE_ROWS).min(held.rows.len());
+                first = rows.end;
+                // SAFETY: rows of this block, over a tile of it.
+                unsafe { self.advance(s, &mut held, step, rows) };
             }
-            start += tile;
+            start += count;
         }
+        // SAFETY: the block is one of this job's, and its rows are complete.
+        unsafe { self.finish(s, &held, batch, kv_head) };
+    }
 
-        for (index, row) in rows.enumerate() {
-            let (position, head) = (row / self.group, kv_head * self.group + row % self.group);
+    /// Unpacks and scales the block's queries and zeroes its output.
+    ///
+    /// # Safety
+    /// The block is one of this job's; the held's tiles have room for it.
+    #[inline(always)]
+    unsafe fn begin<S: Simd>(&self, s: S, held: &Held<'_>, batch: usize, kv_head: usize) {
+        let (depth, scale) = (held.depth, s.splat(self.scale));
+        for (index, row) in held.rows.clone().enumerate() {
             // SAFETY: inside the shape; the row has `head_dim` elements.
-            let to = unsafe { self.out.row([batch, position, head]) };
+            let from = unsafe { self.q.row(self.place(batch, kv_head, row)) };
+            // SAFETY: room by this function's contract.
+            unsafe { unpack(s, from, self.head_dim, held.queries.add(index * depth), scale) };
+            // SAFETY: likewise.
+            unsafe { zero(s, held.output.add(index * depth), depth) };
+        }
+    }
+
+    /// Takes a few rows of the block over one tile of keys.
+    ///
+    /// # Safety
+    /// `rows`, at most [`TILE_ROWS`], count from the block's first; `step` describes a tile of this block.
+    #[inline(always)]
+    unsafe fn advance<S: Simd>(&self, s: S, held: &mut Held<'_>, step: Step, rows: Range<usize>) {
+        let depth = held.depth;
+        let seen = |index: usize| self.visible(index).saturating_sub(step.start).min(step.count);
+        // The last row sees the most.
+        let width = seen(held.rows.start + rows.end - 1);
+        if width == 0 {
+            return;
+        }
+        // SAFETY: a row of the block, so inside the tiles.
+        let (a, c) = unsafe { (held.queries.add(rows.start * depth), held.scores.add(rows.start * KEYS)) };
+        let (b, b_stride) = (step.keys.data, step.keys.stride);
+        let count = rows.len();
+        if step.few {
+            s.call(Dots { rows: count, columns: width, depth, a, a_stride: depth, b, b_stride, c, c_stride: KEYS });
+        } else {
+            s.call(Multiply {
+                rows: count,
+                depth: self.head_dim,
+                vectors: width.div_ceil(S::LANES),
+                a,
+                a_stride: depth,
+                b,
+                b_stride,
+                c,
+                c_stride: KEYS,
+                add: false,
+            });
+        }
+        for (running, index) in held.running[rows.clone()].iter_mut().zip(rows.clone()) {
+            let seen = seen(held.rows.start + index);
+            // SAFETY: a row of the block, so inside the tiles.
+            let (weights, sum) = unsafe { (held.scores.add(index * KEYS), held.output.add(index * depth)) };
+            if seen == 0 {
+                // SAFETY: `width <= KEYS`, a multiple of LANES.
+                unsafe { zero(s, weights, width) };
+            } else {
+                // SAFETY: the product above wrote `seen <= width` scores; KEYS is a multiple of LANES.
+                unsafe { running.update(s, weights, seen, width, sum, depth) };
+            }
+        }
+        let weighted = Multiply {
+            rows: count,
+            depth: width,
+            vectors: depth / S::LANES,
+            a: c,
+            a_stride: KEYS,
+            b: step.values.data,
+            b_stride: step.values.stride,
+            // SAFETY: a row of the block, so inside the tile.
+            c: unsafe { held.output.add(rows.start * depth) },
+            c_stride: depth,
+            add: true,
+        };
+        if step.exact {
+            for index in 0..count {
+                // SAFETY: a row of the block, so inside the tiles.
+                let (a, c) = unsafe { (weighted.a.add(index * KEYS), weighted.c.add(index * depth)) };
+                s.call(Multiply { rows: 1, depth: seen(held.rows.start + rows.start + index), a, c, ..weighted });
+            }
+        } else {
+            s.call(weighted);
+        }
+    }
+
+    /// Divides by the sums and writes the rows out.
+    ///
+    /// # Safety
+    /// The block is one of this job's.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(&self, s: S, held: &Held<'_>, batch: usize, kv_head: usize) {
+        let head_dim = self.head_dim;
+        for (index, row) in held.rows.clone().enumerate() {
+            // SAFETY: inside the shape; the row has `head_dim` elements.
+            let to = unsafe { self.out.row(self.place(batch, kv_head, row)) };
             // Rows that see no key are zeros; those whose weights are all 0 are NaN, as 0 / 0.
-            let factor = s.splat(if self.visible(row) == 0 { 0.0 } else { 1.0 / running[index].sum });
+            let factor = s.splat(if self.visible(row) == 0 { 0.0 } else { 1.0 / held.running[index].sum });
             let mut d = 0;
             while d < head_dim {
                 // SAFETY: inside the tile.
-                let value = s.mul(unsafe { s.load_f32(output.add(index * depth + d)) }, factor);
+                let value = s.mul(unsafe { s.load_f32(held.output.add(index * held.depth + d)) }, factor);
                 if d + S::LANES <= head_dim {
                     // SAFETY: inside the row.
                     unsafe { E::store(s, to.add(d), value) };
@@ -304,13 +309,58 @@ impl<E: Element> Attention<E> {
         }
     }
 
-    /// Copies `count` rows as f32 to `to`, each zero-padded to whole vectors.
+    /// Batch, position and head of a row.
+    #[inline(always)]
+    fn place(&self, batch: usize, kv_head: usize, row: usize) -> [usize; 3] {
+        [batch, row / self.group, kv_head * self.group + row % self.group]
+    }
+
+    /// `count` keys from `first` on, transposed: rows of `KEYS` elements, zero behind `count` up to whole vectors.
+    ///
+    /// # Safety
+    /// The keys are inside the shape; `stage` has room for `LANES` rows of `depth`, `to` for `depth` rows of `KEYS`.
+    #[inline(always)]
+    unsafe fn transposed<S: Simd>(&self, s: S, first: [usize; 3], count: usize, stage: *mut f32, to: *mut f32) -> Rows {
+        let depth = self.head_dim.next_multiple_of(S::LANES);
+        let [batch, start, head] = first;
+        let mut column = 0;
+        while column < count {
+            let lanes = S::LANES.min(count - column);
+            // SAFETY: inside the shape, and room by this function's contract.
+            unsafe { self.rows_of(s, self.k, [batch, start + column, head], lanes, stage, false) };
+            // SAFETY: room by this function's contract.
+            unsafe { zero(s, stage.add(lanes * depth), (S::LANES - lanes) * depth) };
+            let mut d = 0;
+            while d < depth {
+                // SAFETY: a block of the stage, and LANES rows of `to`.
+                unsafe { s.transpose(stage.add(d), depth, to.add(d * KEYS + column), KEYS) };
+                d += S::LANES;
+            }
+            column += S::LANES;
+        }
+        Rows { data: to, stride: KEYS as isize }
+    }
+
+    /// `count` rows from `first` on as f32, zero-padded to whole vectors: copied to `to`, or as they lie where they need
+    /// no change and `in_place` allows it.
     ///
     /// # Safety
     /// The rows are inside the shape, and `to` has room for them.
     #[inline(always)]
-    unsafe fn stage<S: Simd>(&self, s: S, from: View<E>, first: [usize; 3], count: usize, to: *mut f32) -> Rows {
+    unsafe fn rows_of<S: Simd>(
+        &self,
+        s: S,
+        from: View<E>,
+        first: [usize; 3],
+        count: usize,
+        to: *mut f32,
+        in_place: bool,
+    ) -> Rows {
         let depth = self.head_dim.next_multiple_of(S::LANES);
+        if in_place && E::IS_F32 && depth == self.head_dim {
+            // SAFETY: inside the shape.
+            return Rows { data: unsafe { from.row(first) }.cast(), stride: from.strides[1] };
+        }
         let [batch, start, head] = first;
         for row in 0..count {
             // SAFETY: inside the shape.
@@ -319,6 +369,20 @@ impl<E: Element> Attention<E> {
             unsafe { unpack(s, source, self.head_dim, to.add(row * depth), s.splat(1.0)) };
         }
         Rows { data: to, stride: depth as isize }
+    }
+}
+
+/// Zeroes `count` elements rounded up to whole vectors.
+///
+/// # Safety
+/// They are writable.
+#[inline(always)]
+unsafe fn zero<S: Simd>(s: S, to: *mut f32, count: usize) {
+    let mut i = 0;
+    while i < count {
+        // SAFETY: below `count` rounded up.
+        unsafe { s.store_f32(to.add(i), s.splat(0.0)) };
+        i += S::LANES;
     }
 }
 

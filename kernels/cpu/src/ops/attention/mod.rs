@@ -18,7 +18,7 @@ use crate::simd::Element;
 /// Largest head size, in elements: what the tiles on the stack are sized for.
 const MAX_HEAD: usize = 256;
 
-/// A tensor [batch, sequence, heads, head_dim] as base and the strides of its first three axes.
+/// A tensor `[batch, sequence, heads, head_dim]` as base and the strides of its first three axes.
 #[derive(Debug, Clone, Copy)]
 struct View<E> {
     data: *mut E,
@@ -67,12 +67,11 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
         DType::Bf16 => run::<bf16>,
         DType::F16 => run::<f16>,
     };
-    run(function, &[out, q, k, v], scale, causal)
+    run(function, [&out, &q, &k, &v], scale, causal)
 }
 
-fn run<E: Element>(function: &'static str, tensors: &[Tensor; 4], scale: f64, causal: bool) -> Result<(), Failed> {
-    let [out, q, k, v] = [0, 1, 2, 3].map(|index: usize| {
-        let tensor = &tensors[index];
+fn run<E: Element>(function: &'static str, tensors: [&Tensor; 4], scale: f64, causal: bool) -> Result<(), Failed> {
+    let views = tensors.map(|tensor| {
         let mut strides = [0; 3];
         strides.copy_from_slice(&tensor.strides()[..3]);
         View::<E> { data: tensor.data(), strides }
@@ -80,7 +79,7 @@ fn run<E: Element>(function: &'static str, tensors: &[Tensor; 4], scale: f64, ca
     let (shape, keys_shape) = (tensors[1].shape(), tensors[2].shape());
     let (kv_len, kv_heads) = (keys_shape[1], keys_shape[2]);
     let group = shape[2] / kv_heads;
-    let job = Attention::new([out, q, k, v], shape, kv_len, kv_heads, scale, causal);
+    let job = Attention::new(views, shape, kv_len, kv_heads, scale, causal);
     // About 80 multiply-adds, or 25 bytes of keys and values, per nanosecond, whichever takes longer.
     let pairs = (shape[0] * kv_heads) as u64 * kv_len as u64 * shape[3] as u64;
     let products = pairs.saturating_mul((2 * group) as u64).saturating_mul(shape[1] as u64);

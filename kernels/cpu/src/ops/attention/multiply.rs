@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "register tiles over pointers")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
+#![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
 
 use crate::simd::{Kernel, Simd};
 

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 
 use crate::simd::{Simd, exp2};
 
@@ -78,7 +79,8 @@ impl Running {
             i += lanes;
         }
         let sum = s.sum(sums);
-        if max == self.max {
+        // Exact on purpose: unless the maximum has grown (or is NaN), there is nothing to scale.
+        if max.total_cmp(&self.max).is_eq() {
             self.sum += sum;
             return;
         }

@@ -1,0 +1,246 @@
+//! Times the kernels on one thread, at the shapes of a small and a large decoder, outputs reused.
+//!
+//! `cargo run --release -p kernelhub-cpu --example measure [level] [threads]`: `portable`, `avx2` or `avx512` (default:
+//! the CPU's best). Prints the least and the median time of a call (the least is what a busy machine
+//! disturbs least), and of the least GB/s of bytes read plus written, or GFLOP/s of products and
+//! sums over the visible keys.
+
+#![expect(unsafe_code, reason = "builds the C structures of a call and plays the host's pool")]
+#![expect(clippy::print_stdout, reason = "prints a table")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "small numbers of the file's own"
+)]
+
+use std::ffi::c_void;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use half::{bf16, f16};
+use kernelhub_abi::{DLDataType, DLDevice, DLTensor, PackedFn, ParallelBodyFn, TVMFFIAny, device_type, dtype_code};
+use kernelhub_cpu::{Level, apply_rotary, flash_attn, force_level, kernelhub_set_parallel_for, rms_norm, silu_and_mul};
+
+struct Tensor {
+    memory: Vec<u32>,
+    dtype: DLDataType,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+const DTYPES: [(&str, u8, u8); 3] =
+    [("f32", dtype_code::FLOAT, 32), ("bf16", dtype_code::BFLOAT, 16), ("f16", dtype_code::FLOAT, 16)];
+
+impl Tensor {
+    fn new(dtype: usize, shape: &[i64]) -> Self {
+        let (name, code, bits) = DTYPES[dtype];
+        let count = shape.iter().product::<i64>() as usize;
+        let mut state = 1_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32 * 2.0 - 1.0
+        };
+        let memory = match name {
+            "f32" => (0..count).map(|_| next().to_bits()).collect(),
+            "bf16" => pairs(count, || bf16::from_f32(next()).to_bits()),
+            _ => pairs(count, || f16::from_f32(next()).to_bits()),
+        };
+        let mut strides = vec![1; shape.len()];
+        for axis in (0..shape.len() - 1).rev() {
+            strides[axis] = strides[axis + 1] * shape[axis + 1];
+        }
+        Self { memory, dtype: DLDataType { code, bits, lanes: 1 }, shape: shape.to_vec(), strides }
+    }
+
+    fn swap(mut self, a: usize, b: usize) -> Self {
+        self.shape.swap(a, b);
+        self.strides.swap(a, b);
+        self
+    }
+
+    fn raw(&mut self, offset: usize, last: i64) -> DLTensor {
+        if let Some(extent) = self.shape.last_mut() {
+            *extent = last;
+        }
+        DLTensor {
+            data: self.memory.as_mut_ptr().cast(),
+            device: DLDevice { device_type: device_type::CPU, device_id: 0 },
+            ndim: self.shape.len() as i32,
+            dtype: self.dtype,
+            shape: self.shape.as_mut_ptr(),
+            strides: self.strides.as_mut_ptr(),
+            byte_offset: (offset * usize::from(self.dtype.bits / 8)) as u64,
+        }
+    }
+
+    fn whole(&mut self) -> DLTensor {
+        let last = self.shape.last().copied().unwrap_or(1);
+        self.raw(0, last)
+    }
+}
+
+fn pairs(count: usize, mut next: impl FnMut() -> u16) -> Vec<u32> {
+    (0..count.div_ceil(2)).map(|_| u32::from(next()) | u32::from(next()) << 16).collect()
+}
+
+/// Least and median time of a call in microseconds.
+fn time(function: PackedFn, tensors: &mut [DLTensor], tail: &[TVMFFIAny]) -> [f64; 2] {
+    let mut args: Vec<TVMFFIAny> = tensors.iter_mut().map(|tensor| TVMFFIAny::tensor(tensor)).collect();
+    args.extend_from_slice(tail);
+    let call = || {
+        let mut result = TVMFFIAny::none();
+        // SAFETY: the arguments live through the call.
+        let status = unsafe { function(std::ptr::null_mut(), args.as_ptr(), args.len() as i32, &raw mut result) };
+        assert_eq!(status, 0);
+    };
+    let start = Instant::now();
+    call();
+    let per_sample = (20e-6 / start.elapsed().as_secs_f64()).ceil().max(1.0) as usize;
+    let mut samples = Vec::new();
+    let start = Instant::now();
+    while samples.len() < 9 || (start.elapsed().as_secs_f64() < 0.15 && samples.len() < 2000) {
+        let start = Instant::now();
+        (0..per_sample).for_each(|_| call());
+        samples.push(start.elapsed().as_secs_f64() * 1e6 / per_sample as f64);
+    }
+    samples.sort_by(f64::total_cmp);
+    [samples[0], samples[samples.len() / 2]]
+}
+
+fn print(name: &str, dtype: usize, [least, median]: [f64; 2], amount: f64, unit: &str) {
+    println!("{name:<36} {:<5} {least:>10.2} {median:>10.2} us {:>8.1} {unit}", DTYPES[dtype].0, amount / least / 1e3);
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let level = match args.next().as_deref() {
+        Some("portable") => Some(Level::Portable),
+        Some("avx2") => Some(Level::Avx2),
+        Some("avx512") => Some(Level::Avx512),
+        _ => None,
+    };
+    assert!(force_level(level), "this CPU lacks {level:?}");
+    let threads: usize = args.next().and_then(|threads| threads.parse().ok()).unwrap_or(1);
+    if threads > 1 {
+        pool::start(threads);
+    }
+    println!("level {level:?}, {threads} threads, outputs reused: least and median time, rate of the least");
+    for (dtype, (_, _, bits)) in DTYPES.into_iter().enumerate() {
+        let bytes = f64::from(bits) / 8.0;
+        for [rows, hidden] in [[1, 576], [32, 576], [512, 2048], [2048, 4096]] {
+            let (mut out, mut x) = (Tensor::new(dtype, &[rows, hidden]), Tensor::new(dtype, &[rows, hidden]));
+            let mut weight = Tensor::new(dtype, &[hidden]);
+            let micros = time(rms_norm, &mut [out.whole(), x.whole(), weight.whole()], &[TVMFFIAny::float(1e-5)]);
+            print(&format!("rms_norm [{rows}, {hidden}]"), dtype, micros, 2.0 * bytes * (rows * hidden) as f64, "GB/s");
+        }
+        for [rows, width] in [[1, 1536], [512, 5632], [2048, 8192]] {
+            let (mut out, mut x) = (Tensor::new(dtype, &[rows, width]), Tensor::new(dtype, &[rows, 2 * width]));
+            let micros = time(silu_and_mul, &mut [out.whole(), x.whole()], &[]);
+            let amount = 3.0 * bytes * (rows * width) as f64;
+            print(&format!("silu_and_mul [{rows}, {width}]"), dtype, micros, amount, "GB/s");
+        }
+        for [heads, seq, dim] in [[9, 1, 64], [9, 512, 64], [32, 2048, 128]] {
+            let half = dim / 2;
+            let make = || Tensor::new(dtype, &[1, heads, seq, dim]).swap(1, 2);
+            let (mut x, mut y, mut out, mut out2) = (make(), make(), make(), make());
+            let (mut cos, mut sin) = (Tensor::new(dtype, &[seq, half]), Tensor::new(dtype, &[seq, half]));
+            // The second halves live in copies of their own here, at the same distance.
+            let tensors = &mut [
+                x.raw(0, half),
+                y.raw(half as usize, half),
+                cos.whole(),
+                sin.whole(),
+                out.raw(0, half),
+                out2.raw(half as usize, half),
+            ];
+            let x_data = tensors[0].data;
+            tensors[1].data = x_data;
+            let out_data = tensors[4].data;
+            tensors[5].data = out_data;
+            let micros = time(apply_rotary, tensors, &[TVMFFIAny::bool(false)]);
+            let amount = 2.0 * bytes * (heads * seq * dim) as f64;
+            print(&format!("apply_rotary [1, {heads}, {seq}, {dim}]"), dtype, micros, amount, "GB/s");
+        }
+        for [heads, kv_heads, dim, q_len, kv_len] in [
+            [9, 3, 64, 1, 512],
+            [9, 3, 64, 1, 4096],
+            [32, 8, 128, 1, 4096],
+            [9, 3, 64, 32, 32],
+            [9, 3, 64, 512, 512],
+            [9, 3, 64, 2048, 2048],
+            [32, 8, 128, 512, 512],
+        ] {
+            let make = |heads, len| Tensor::new(dtype, &[1, heads, len, dim]).swap(1, 2);
+            let (mut out, mut q) = (make(heads, q_len), make(heads, q_len));
+            let (mut k, mut v) = (make(kv_heads, kv_len), make(kv_heads, kv_len));
+            let tail = [TVMFFIAny::float(1.0 / (dim as f64).sqrt()), TVMFFIAny::bool(true)];
+            let micros = time(flash_attn, &mut [out.whole(), q.whole(), k.whole(), v.whole()], &tail);
+            let pairs = (q_len * (kv_len - q_len) + q_len * (q_len + 1) / 2) * heads * dim;
+            let name = format!("flash_attn {heads}/{kv_heads} x {dim}, {q_len} over {kv_len}");
+            print(&name, dtype, micros, 4.0 * pairs as f64, "GFLOP/s");
+        }
+    }
+}
+
+/// A spinning pool: the least that a host's pool can cost.
+mod pool {
+    use super::{AtomicUsize, Ordering, ParallelBodyFn, c_void, kernelhub_set_parallel_for, spin_loop};
+    use std::sync::atomic::AtomicPtr;
+
+    struct Work {
+        n: usize,
+        body: ParallelBodyFn,
+        body_ctx: *mut c_void,
+        next: AtomicUsize,
+        done: AtomicUsize,
+    }
+
+    static WORK: AtomicPtr<Work> = AtomicPtr::new(std::ptr::null_mut());
+    static USERS: AtomicUsize = AtomicUsize::new(0);
+
+    fn drain(work: &Work) {
+        loop {
+            let index = work.next.fetch_add(1, Ordering::Relaxed);
+            if index >= work.n {
+                return;
+            }
+            // SAFETY: each index once; the caller waits for all.
+            unsafe { (work.body)(index, work.body_ctx) };
+            work.done.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    unsafe extern "C" fn run(_ctx: *mut c_void, n: usize, body: ParallelBodyFn, body_ctx: *mut c_void) {
+        let work = Work { n, body, body_ctx, next: AtomicUsize::new(0), done: AtomicUsize::new(0) };
+        WORK.store((&raw const work).cast_mut(), Ordering::SeqCst);
+        drain(&work);
+        while work.done.load(Ordering::Acquire) < n {
+            spin_loop();
+        }
+        WORK.store(std::ptr::null_mut(), Ordering::SeqCst);
+        while USERS.load(Ordering::SeqCst) > 0 {
+            spin_loop();
+        }
+    }
+
+    pub(super) fn start(threads: usize) {
+        for _ in 1..threads {
+            std::thread::spawn(|| {
+                loop {
+                    USERS.fetch_add(1, Ordering::SeqCst);
+                    let work = WORK.load(Ordering::SeqCst);
+                    if !work.is_null() {
+                        // SAFETY: the owner waits until no user is left.
+                        drain(unsafe { &*work });
+                    }
+                    USERS.fetch_sub(1, Ordering::SeqCst);
+                    spin_loop();
+                }
+            });
+        }
+        // SAFETY: the pool lives as long as the process.
+        unsafe { kernelhub_set_parallel_for(Some(run), std::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,270 @@
+//! Tensors, calls, levels and the tolerance table.
+
+#![expect(unsafe_code, reason = "builds the C structures of a call")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "one access per dtype")]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use half::{bf16, f16};
+use kernelhub_abi::{DLDataType, DLDevice, DLTensor, PackedFn, TVMFFIAny, device_type, dtype_code};
+use kernelhub_cpu::{Level, available_levels, force_level, kernelhub_last_error};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dt {
+    F32,
+    Bf16,
+    F16,
+}
+
+pub(crate) const DTYPES: [Dt; 3] = [Dt::F32, Dt::Bf16, Dt::F16];
+
+impl Dt {
+    pub(crate) fn size(self) -> usize {
+        if self == Dt::F32 { 4 } else { 2 }
+    }
+
+    /// The one tolerance table: relative and absolute error against the f64 reference on the same rounded inputs. Half
+    /// precision allows its own rounding (half a unit in the last place) and as much again for f32 arithmetic.
+    pub(crate) fn tolerance(self) -> (f64, f64) {
+        match self {
+            Dt::F32 => (1e-5, 3e-6),
+            Dt::Bf16 => (4.0e-3, 3e-6),
+            Dt::F16 => (1.0e-3, 3e-6),
+        }
+    }
+
+    fn dl(self) -> DLDataType {
+        let (code, bits) = match self {
+            Dt::F32 => (dtype_code::FLOAT, 32),
+            Dt::Bf16 => (dtype_code::BFLOAT, 16),
+            Dt::F16 => (dtype_code::FLOAT, 16),
+        };
+        DLDataType { code, bits, lanes: 1 }
+    }
+}
+
+/// A view of leaked memory: tests are short, and views may alias on purpose.
+#[derive(Debug, Clone)]
+pub(crate) struct Tensor {
+    pub(crate) data: *mut u8,
+    pub(crate) dtype: Dt,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
+    /// Elements.
+    pub(crate) offset: i64,
+    pub(crate) raw_dtype: Option<DLDataType>,
+    pub(crate) device_type: i32,
+    pub(crate) null_strides: bool,
+}
+
+// SAFETY: tests touch a tensor's memory from one thread at a time, except through the kernels under test.
+unsafe impl Sync for Tensor {}
+
+pub(crate) fn row_major(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (0..shape.len().saturating_sub(1)).rev() {
+        strides[axis] = strides[axis + 1] * shape[axis + 1].max(1);
+    }
+    strides
+}
+
+impl Tensor {
+    /// Room for `elements` elements, filled with a pattern that no kernel writes.
+    pub(crate) fn room(dtype: Dt, elements: usize) -> Self {
+        // One element more than asked for; 64-byte aligned, so that tests choose the misalignment.
+        let words = vec![[0x7bad_7bad_u32; 16]; (elements * dtype.size()).div_ceil(64) + 1];
+        let data = Box::leak(words.into_boxed_slice()).as_mut_ptr().cast::<u8>();
+        Self {
+            // SAFETY: one 64-byte block is to spare.
+            data: unsafe { data.add(data.align_offset(64).min(60)) },
+            dtype,
+            shape: vec![elements as i64],
+            strides: vec![1],
+            offset: 0,
+            raw_dtype: None,
+            device_type: device_type::CPU,
+            null_strides: false,
+        }
+    }
+
+    pub(crate) fn new(dtype: Dt, shape: &[i64]) -> Self {
+        let elements = shape.iter().product::<i64>() as usize;
+        Self { shape: shape.to_vec(), strides: row_major(shape), ..Self::room(dtype, elements) }
+    }
+
+    pub(crate) fn random(dtype: Dt, shape: &[i64], seed: u64) -> Self {
+        let tensor = Self::new(dtype, shape);
+        tensor.randomize(seed);
+        tensor
+    }
+
+    pub(crate) fn randomize(&self, seed: u64) {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        self.fill(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1_u64 << 53) as f64 * 4.0 - 2.0
+        });
+    }
+
+    /// Another view of the same memory; `offset` counts from this view's first element.
+    pub(crate) fn view(&self, shape: &[i64], strides: &[i64], offset: i64) -> Self {
+        Self { shape: shape.to_vec(), strides: strides.to_vec(), offset: self.offset + offset, ..self.clone() }
+    }
+
+    fn at(&self, index: &[i64]) -> *mut u8 {
+        let offset = self.offset + index.iter().zip(&self.strides).map(|(i, s)| i * s).sum::<i64>();
+        self.data.wrapping_offset(offset as isize * self.dtype.size() as isize)
+    }
+
+    pub(crate) fn get(&self, index: &[i64]) -> f64 {
+        let p = self.at(index);
+        // SAFETY: tests index inside their tensors.
+        unsafe {
+            match self.dtype {
+                Dt::F32 => f64::from(p.cast::<f32>().read_unaligned()),
+                Dt::Bf16 => f64::from(p.cast::<bf16>().read_unaligned()),
+                Dt::F16 => f64::from(p.cast::<f16>().read_unaligned()),
+            }
+        }
+    }
+
+    pub(crate) fn set(&self, index: &[i64], value: f64) {
+        let p = self.at(index);
+        // SAFETY: tests index inside their tensors.
+        unsafe {
+            match self.dtype {
+                Dt::F32 => p.cast::<f32>().write_unaligned(value as f32),
+                Dt::Bf16 => p.cast::<bf16>().write_unaligned(bf16::from_f64(value)),
+                Dt::F16 => p.cast::<f16>().write_unaligned(f16::from_f64(value)),
+            }
+        }
+    }
+
+    pub(crate) fn indices(&self) -> Vec<Vec<i64>> {
+        let count = self.shape.iter().product::<i64>();
+        (0..count)
+            .map(|mut flat| {
+                let mut index = vec![0; self.shape.len()];
+                for axis in (0..self.shape.len()).rev() {
+                    index[axis] = flat % self.shape[axis];
+                    flat /= self.shape[axis];
+                }
+                index
+            })
+            .collect()
+    }
+
+    pub(crate) fn fill(&self, mut value: impl FnMut(&[i64]) -> f64) {
+        for index in self.indices() {
+            self.set(&index, value(&index));
+        }
+    }
+
+    pub(crate) fn values(&self) -> Vec<f64> {
+        self.indices().iter().map(|index| self.get(index)).collect()
+    }
+
+    /// Compares with a reference by the tolerance table.
+    pub(crate) fn expect(&self, reference: impl Fn(&[i64]) -> f64, what: &str) {
+        let (relative, absolute) = self.dtype.tolerance();
+        for index in self.indices() {
+            let (actual, expected) = (self.get(&index), reference(&index));
+            let same = if expected.is_nan() || expected.is_infinite() {
+                (actual.is_nan() && expected.is_nan()) || actual == expected
+            } else {
+                (actual - expected).abs() <= relative * expected.abs() + absolute
+            };
+            assert!(same, "{what}, {:?}: at {index:?} expected {expected}, got {actual}", self.dtype);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Arg<'a> {
+    T(&'a Tensor),
+    F(f64),
+    I(i64),
+    B(bool),
+    None,
+    NullTensor,
+}
+
+/// Calls an exported function, and answers its error's text.
+pub(crate) fn call(function: PackedFn, args: &[Arg<'_>]) -> Result<(), String> {
+    let mut tensors: Vec<DLTensor> = args
+        .iter()
+        .map(|arg| {
+            let Arg::T(tensor) = arg else { return empty_tensor() };
+            DLTensor {
+                data: tensor.data.cast(),
+                device: DLDevice { device_type: tensor.device_type, device_id: 0 },
+                ndim: tensor.shape.len() as i32,
+                dtype: tensor.raw_dtype.unwrap_or(tensor.dtype.dl()),
+                shape: tensor.shape.as_ptr().cast_mut(),
+                strides: if tensor.null_strides { std::ptr::null_mut() } else { tensor.strides.as_ptr().cast_mut() },
+                byte_offset: tensor.offset as u64 * tensor.dtype.size() as u64,
+            }
+        })
+        .collect();
+    let values: Vec<TVMFFIAny> = args
+        .iter()
+        .zip(&mut tensors)
+        .map(|(arg, tensor)| match *arg {
+            Arg::T(_) => TVMFFIAny::tensor(tensor),
+            Arg::F(value) => TVMFFIAny::float(value),
+            Arg::I(value) => TVMFFIAny::int(value),
+            Arg::B(value) => TVMFFIAny::bool(value),
+            Arg::None => TVMFFIAny::none(),
+            Arg::NullTensor => TVMFFIAny::tensor(std::ptr::null_mut()),
+        })
+        .collect();
+    let mut result = TVMFFIAny::int(7);
+    // SAFETY: the arguments live through the call.
+    let status = unsafe { function(std::ptr::null_mut(), values.as_ptr(), values.len() as i32, &raw mut result) };
+    if status == 0 {
+        assert_eq!(result.type_index, kernelhub_abi::type_index::NONE);
+        return Ok(());
+    }
+    Err(last_error())
+}
+
+pub(crate) fn last_error() -> String {
+    // SAFETY: asks for the length alone.
+    let length = unsafe { kernelhub_last_error(std::ptr::null_mut(), 0) };
+    let mut text = vec![0_u8; length];
+    // SAFETY: `length` bytes are writable.
+    let written = unsafe { kernelhub_last_error(text.as_mut_ptr().cast(), length) };
+    assert_eq!(written, length);
+    String::from_utf8(text).expect("UTF-8")
+}
+
+fn empty_tensor() -> DLTensor {
+    DLTensor {
+        data: std::ptr::null_mut(),
+        device: DLDevice { device_type: device_type::CPU, device_id: 0 },
+        ndim: 0,
+        dtype: Dt::F32.dl(),
+        shape: std::ptr::null_mut(),
+        strides: std::ptr::null_mut(),
+        byte_offset: 0,
+    }
+}
+
+static GLOBAL: Mutex<()> = Mutex::new(());
+
+/// Held by tests that set what is global in the process: the level, the pool.
+pub(crate) fn exclusive() -> MutexGuard<'static, ()> {
+    GLOBAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test at every level that this CPU has.
+pub(crate) fn at_every_level(test: impl Fn(Level)) {
+    let _guard = exclusive();
+    for &level in available_levels() {
+        assert!(force_level(Some(level)));
+        test(level);
+    }
+    assert!(force_level(None));
+}
