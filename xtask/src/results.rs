@@ -193,7 +193,7 @@ fn stages(measured: &[Measured], text: &mut String) {
             let of = benchmark.value_str.as_deref().or(benchmark.function_id.as_deref()).unwrap_or("");
             let rate = match benchmark.throughput {
                 Some(Throughput::Bytes(bytes)) => {
-                    format!("{:.0} MiB/s", bytes as f64 / (1 << 20) as f64 / (median_ns / 1e9))
+                    format!("{:.0} MiB/s", bytes as f64 / f64::from(1 << 20) / (median_ns / 1e9))
                 }
                 Some(Throughput::Other) | None => String::new(),
             };
@@ -214,12 +214,10 @@ fn time(nanoseconds: f64) -> String {
         value if value < 1e6 => (value / 1e3, "µs"),
         value => (value / 1e6, "ms"),
     };
-    let digits = if value < 10.0 {
-        2
-    } else if value < 100.0 {
-        1
-    } else {
-        0
+    let digits = match value {
+        value if value < 10.0 => 2,
+        value if value < 100.0 => 1,
+        _ => 0,
     };
     format!("{value:.digits$} {unit}")
 }
