@@ -169,6 +169,9 @@ impl Report {
             .collect();
         reasons.sort_unstable();
         reasons.dedup();
+        if self.layers.is_empty() {
+            reasons.push("it has no layer that a kernel could take".to_owned());
+        }
         reasons
     }
 }

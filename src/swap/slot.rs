@@ -118,18 +118,16 @@ impl Slots {
     /// # Errors
     /// [`SwapError::UnknownLayer`] for a configured layer that the model lacks, [`SwapError::Kernel`] for a kernel that
     /// cannot be had, [`SwapError::ContractMismatch`], and [`SwapError::NothingSwapped`] when the configuration is not
-    /// empty, the mode is inference and no kernel took a layer (a layer that the configuration disables counts as
-    /// answered).
+    /// empty, the mode is inference and no kernel took a layer; a configuration that only disables layers is met by that.
     pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> Result<Report, SwapError> {
         let device = self.shared.device;
         let mut state = self.shared.state();
         let picks = acquire(&state.specs, provider, config, device)?;
         let plan = state.plan(Some(&picks), device, state.mode);
-        let answered = |pick: &Pick| matches!(pick, Pick::Disabled);
         if state.mode == Mode::Inference
             && !config.is_empty()
             && plan.report().swapped() == 0
-            && !picks.by_layer.values().any(answered)
+            && !picks.only_disables(Mode::Inference)
         {
             return Err(SwapError::NothingSwapped { device, reasons: plan.report().reasons() });
         }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
 
+mod bind;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
@@ -9,6 +10,7 @@ mod host_reference;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
+mod load;
 mod registry;
 mod resolve;
 mod support;
