@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 
 use super::plan::{Pick, Picks};
+use super::report::{LayerReport, Outcome, Reason};
 use super::{Choice, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
 use crate::bind::Contract;
 use crate::dtype::DType;
@@ -151,10 +152,16 @@ impl Slots {
         self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, mode))
     }
 
-    /// The report of the current plan.
+    /// What runs every layer now: the report of the current plan, and the reference code of slots that were added after
+    /// it was made.
     #[must_use]
     pub fn report(&self) -> Report {
-        self.pin().report().clone()
+        let state = self.shared.state();
+        let mut report = self.pin().report().clone();
+        let reason = if state.picks.is_some() { Reason::NotPlanned } else { Reason::KernelsOff };
+        let added = state.specs.iter().skip(report.layers.len());
+        report.layers.extend(added.map(|spec| LayerReport::new(spec, Outcome::Reference(reason.clone()))));
+        report
     }
 }
 

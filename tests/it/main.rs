@@ -10,7 +10,10 @@ mod host_reference;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
+mod hub;
 mod load;
 mod registry;
 mod resolve;
 mod support;
+#[cfg(feature = "cli")]
+mod swap;

@@ -11,7 +11,7 @@ use kernelhub::fetch::Location;
 use kernelhub::hub::{Hub, HubError, Kernel};
 use kernelhub::manifest::{BackendInfo, KernelManifest};
 use kernelhub::pack::{self, PackSpec};
-use kernelhub::variant::DeviceKey;
+use kernelhub::variant::{DeviceKey, Variant};
 use tempfile::TempDir;
 
 pub(crate) const VARIANT: &str = "tvm-ffi01-cpu-x86_64-linux";
@@ -68,18 +68,28 @@ impl NativePack {
     }
 
     pub(crate) fn version(name: &str, version: u32, layers: &str, libraries: &[(&str, &[u8])]) -> Self {
+        Self::build(name, version, VARIANT, layers, libraries)
+    }
+
+    /// A shader build, for any adapter.
+    pub(crate) fn shader(name: &str, layers: &str, texts: &[(&str, &[u8])]) -> Self {
+        Self::build(name, 1, "wgsl-universal", layers, texts)
+    }
+
+    fn build(name: &str, version: u32, variant: &str, layers: &str, contents: &[(&str, &[u8])]) -> Self {
         let (files, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(files.path().join("layers.toml"), format!("schema = 1\n\n{layers}")).unwrap();
-        for (name, bytes) in libraries {
+        for (name, bytes) in contents {
             fs::write(files.path().join(name), bytes).unwrap();
         }
+        let variant: Variant = variant.parse().unwrap();
         let spec = PackSpec {
             repo: format!("kernelhub-tests/{name}").parse().unwrap(),
             version,
             license: "Apache-2.0".to_owned(),
             description: None,
-            variant: VARIANT.parse().unwrap(),
-            backend: BackendInfo { kind: "cpu".to_owned(), archs: Vec::new() },
+            variant,
+            backend: BackendInfo::of(&variant),
             provenance: None,
         };
         let packed = pack::pack_variant(files.path(), &spec, folder.path()).unwrap();
@@ -95,6 +105,11 @@ impl NativePack {
 
     pub(crate) fn manifest(&self) -> &KernelManifest {
         &self.manifest
+    }
+
+    /// The folder of the archive and the manifest.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn location(&self) -> Location {
