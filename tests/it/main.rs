@@ -7,10 +7,10 @@ mod bind;
 mod gpu;
 #[cfg(feature = "cli")]
 mod host_reference;
+mod hub;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
-mod hub;
 mod load;
 mod registry;
 mod resolve;

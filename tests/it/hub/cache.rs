@@ -89,7 +89,10 @@ fn offline_and_cold_is_refused_without_a_request() {
     let url = remote.server.url("offline.toml");
     let hub = remote.builder().offline(true).manifest(remote.pack.manifest().clone(), url.parse().unwrap()).build();
     let error = hub.unwrap().get(&remote.repo, 1, Cpu).unwrap_err();
-    assert!(matches!(&error, HubError::Fetch(FetchError::Offline { url, .. }) if url.ends_with(".tar.zst")), "{error:?}");
+    assert!(
+        matches!(&error, HubError::Fetch(FetchError::Offline { url, .. }) if url.ends_with(".tar.zst")),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("kernelhub-tests/offline v1"), "{error}");
     assert!(error.hint().is_some());
     assert!(remote.server.requests().is_empty());

@@ -65,8 +65,7 @@ fn rms_norm_on_the_gpu_is_the_formula() {
     for (rows, width) in [(1, 1), (3, 7), (5, 257), (0, 8), (300, 64)] {
         let (x, weight) = (ramp(rows * width), ramp(width));
         let shape = [rows, 1, width];
-        let out =
-            kernel.forward_gpu(&upload(&device, &shape, &x), &upload(&device, &[width], &weight), 1e-5).unwrap();
+        let out = kernel.forward_gpu(&upload(&device, &shape, &x), &upload(&device, &[width], &weight), 1e-5).unwrap();
         assert_eq!(out.shape(), shape);
         let expected: Vec<f64> = x
             .chunks(width)
@@ -105,12 +104,12 @@ fn silu_and_mul_on_the_gpu_is_the_formula() {
 fn shaders_take_gpu_tensors_only_and_native_code_host_tensors_only() {
     let Some(hub) = hub() else { return };
     let data = ramp(16);
-    let (x, weight) = (TensorRef::contiguous(&data, &[2, 8]).unwrap(), TensorRef::contiguous(&data[..8], &[8]).unwrap());
+    let (x, weight) =
+        (TensorRef::contiguous(&data, &[2, 8]).unwrap(), TensorRef::contiguous(&data[..8], &[8]).unwrap());
     let shader = layer(hub, "rmsnorm", "RMSNorm");
     let LayerKernel::RmsNorm(shader) = &*shader else { panic!("{shader:?}") };
     let mut out = [0.0_f32; 16];
-    let error =
-        shader.forward(&mut TensorMut::contiguous(&mut out, &[2, 8]).unwrap(), &x, &weight, 1e-5).unwrap_err();
+    let error = shader.forward(&mut TensorMut::contiguous(&mut out, &[2, 8]).unwrap(), &x, &weight, 1e-5).unwrap_err();
     assert!(matches!(&error, BindError::Memory { code: "shader", memory: "host", .. }), "{error:?}");
     assert_eq!(
         error.to_string(),

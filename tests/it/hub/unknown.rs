@@ -36,7 +36,8 @@ fn an_unknown_version_lists_the_known_ones() {
     let repo = packs[0].manifest().kernel.repo.clone();
     let with = |packs: &[&NativePack]| {
         let builder = Hub::builder().cache(cache.path()).offline(true);
-        let builder = packs.iter().fold(builder, |builder, pack| builder.manifest(pack.manifest().clone(), pack.location()));
+        let builder =
+            packs.iter().fold(builder, |builder, pack| builder.manifest(pack.manifest().clone(), pack.location()));
         builder.build().unwrap()
     };
     // One is in the cache, two were given.
