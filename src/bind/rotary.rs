@@ -70,6 +70,10 @@ impl RotaryKernel {
             meta.check_shape(argument, table, &[seq, head_dim / 2], "[seq, head_dim / 2]")?;
             meta.check_rows(argument, table)?;
         }
+        if x.shape().contains(&0) {
+            // Nothing to turn, and the halves of nothing have no memory apart from each other.
+            return Ok(());
+        }
         let interleaved = style == RotaryStyle::Interleaved;
         let (x, out) = (x.permuted(SWAP_HEADS_AND_SEQ), out.permuted(SWAP_HEADS_AND_SEQ));
         // [seq, half] -> [batch, seq, heads, half], not varying over batch and heads.

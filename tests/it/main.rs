@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
 
 mod bind;
+#[cfg(feature = "cli")]
+mod cli;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
@@ -12,6 +14,7 @@ mod hub;
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
 mod load;
+mod parity;
 mod registry;
 mod resolve;
 mod support;
