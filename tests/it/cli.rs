@@ -29,7 +29,9 @@ fn run_os(cache: &Path, arguments: &[&OsStr]) -> Run {
     for variable in ["KERNELHUB_LOG", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_HOME"] {
         command.env_remove(variable);
     }
-    let Output { status, stdout, stderr } = command.env("KERNELS_CACHE", cache).args(arguments).output().unwrap();
+    // A graphics driver complains on standard error where there is no such folder.
+    command.env("KERNELS_CACHE", cache).env("XDG_RUNTIME_DIR", cache);
+    let Output { status, stdout, stderr } = command.args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Run { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
@@ -49,12 +51,9 @@ impl Run {
         assert!(!self.stderr.contains("panicked"), "{self:?}");
         let lines: Vec<&str> = self.stderr.lines().collect();
         for (at, line) in lines.iter().enumerate() {
-            let words = |line: &str| line.trim().trim_start_matches("error: ").trim_start_matches("caused by: ").to_owned();
-            assert!(
-                lines[..at].iter().all(|earlier| words(earlier) != words(line)),
-                "a line twice in {}",
-                self.stderr
-            );
+            let words =
+                |line: &str| line.trim().trim_start_matches("error: ").trim_start_matches("caused by: ").to_owned();
+            assert!(lines[..at].iter().all(|earlier| words(earlier) != words(line)), "a line twice in {}", self.stderr);
         }
         self.stderr
     }
@@ -89,7 +88,8 @@ fn pack_fetch_get_is_a_round_trip() {
     let layers = format!("schema = 1\n\n{}", norm_layer("RMSNorm", "count_rms_norm"));
     std::fs::write(files.path().join("layers.toml"), layers).unwrap();
     let build = format!("{VARIANT}={}", text(files.path()));
-    let pack = ["pack", "--repo", "somebody/norm", "--version", "3", "--license", "MIT", "--out", text(out.path()), &build];
+    let pack =
+        ["pack", "--repo", "somebody/norm", "--version", "3", "--license", "MIT", "--out", text(out.path()), &build];
     let packed = run(cache.path(), &pack).succeeded();
     assert!(packed.contains("somebody--norm-v3-tvm-ffi01-cpu") && packed.contains("norm.toml"), "{packed}");
 
@@ -102,7 +102,14 @@ fn pack_fetch_get_is_a_round_trip() {
     assert_eq!((&again[0]["from_cache"], &again[0]["bytes_fetched"]), (&Value::Bool(true), &0.into()), "{again:#}");
 
     let human = run(cache.path(), &["get", "somebody/norm@v3", "--offline"]).succeeded();
-    for part in ["somebody/norm@v3\n", "\npath      ", "\nfrom      the cache (0 requests, 0 bytes)", "\nverified  2 files", "\nloaded    ", "\nms        resolve "] {
+    for part in [
+        "somebody/norm@v3\n",
+        "\npath      ",
+        "\nfrom      the cache (0 requests, 0 bytes)",
+        "\nverified  2 files",
+        "\nloaded    ",
+        "\nms        resolve ",
+    ] {
         assert!(human.contains(part), "{part:?} in {human}");
     }
     let json = run(cache.path(), &["get", "somebody/norm@v3", "--json", "--offline"]).succeeded();
@@ -110,7 +117,10 @@ fn pack_fetch_get_is_a_round_trip() {
     for key in ["repo", "version", "revision", "variant", "path", "from_cache", "requests", "bytes_fetched", "ms"] {
         assert!(keys(&json).contains(&key), "{key} in {json:#}");
     }
-    assert_eq!((&json["repo"], &json["version"], &json["variant"]), (&"somebody/norm".into(), &3.into(), &VARIANT.into()));
+    assert_eq!(
+        (&json["repo"], &json["version"], &json["variant"]),
+        (&"somebody/norm".into(), &3.into(), &VARIANT.into())
+    );
     assert_eq!((&json["from_cache"], &json["requests"], &json["bytes_fetched"]), (&true.into(), &0.into(), &0.into()));
     assert!(json["revision"].as_str().unwrap().strip_prefix("sha256:").unwrap().len() == 64, "{json:#}");
     assert!(Path::new(json["path"].as_str().unwrap()).join("libkit.so").is_file());
@@ -192,9 +202,29 @@ fn a_wrong_command_line_exits_with_2() {
 fn garbage_is_refused_without_a_panic() {
     let cache = cache();
     let long = "x".repeat(10_000);
-    let garbage = ["", " ", "@", ":", "a/b@", "a/b@v", "a/b@v99999999999", "a//b@v1", "/", "\u{0}x".trim_start_matches('\0'), "💥/💥@v1", "-", "a\nb/c", &long];
+    let garbage = [
+        "",
+        " ",
+        "@",
+        ":",
+        "a/b@",
+        "a/b@v",
+        "a/b@v99999999999",
+        "a//b@v1",
+        "/",
+        "\u{0}x".trim_start_matches('\0'),
+        "💥/💥@v1",
+        "-",
+        "a\nb/c",
+        &long,
+    ];
     for text in garbage {
-        for line in [&["get", text][..], &["fetch", "--manifest", text], &["get", "a/b@v1", "--manifest", text], &["pack", "--repo", "a/b", "--version", "1", "--license", "MIT", "--out", "/dev/null/x", text]] {
+        for line in [
+            &["get", text][..],
+            &["fetch", "--manifest", text],
+            &["get", "a/b@v1", "--manifest", text],
+            &["pack", "--repo", "a/b", "--version", "1", "--license", "MIT", "--out", "/dev/null/x", text],
+        ] {
             let run = run(cache.path(), line);
             assert!(matches!(run.code, Some(1 | 2)), "{line:?}: {run:?}");
             assert!(!run.stderr.contains("panicked") && run.stderr.contains("error: "), "{line:?}: {run:?}");
