@@ -75,12 +75,12 @@ fn refused(result: Result<f32, BindError>, name: &str, expected: Expected) {
         Err(error) => error,
         Ok(count) => panic!("the call went through as number {count}; expected {expected:?} of {name}"),
     };
-    let (kernel, argument) = match (&error, expected) {
-        (BindError::Dtype { kernel, argument, .. }, Dtype)
-        | (BindError::Shape { kernel, argument, .. }, Shape)
-        | (BindError::Layout { kernel, argument, .. }, Layout)
-        | (BindError::Limit { kernel, argument, .. }, Limit) => (kernel, argument),
-        _ => panic!("expected {expected:?} of {name}, got {error:?}"),
+    let ((BindError::Dtype { kernel, argument, .. }, Dtype)
+    | (BindError::Shape { kernel, argument, .. }, Shape)
+    | (BindError::Layout { kernel, argument, .. }, Layout)
+    | (BindError::Limit { kernel, argument, .. }, Limit)) = (&error, expected)
+    else {
+        panic!("expected {expected:?} of {name}, got {error:?}")
     };
     assert_eq!((kernel.as_str(), *argument), ("kernelhub-tests/counting@v1:Layer", name), "{error}");
     assert!(error.to_string().starts_with(&format!("{kernel}: {name}")), "{error}");

@@ -1,4 +1,8 @@
 //! Shader packs through the hub. Without an adapter each test prints why it did nothing.
+#![expect(clippy::print_stdout, reason = "a test that skips says why")]
+
+use std::path::Path;
+use std::sync::Arc;
 
 use kernelhub::bind::{BindError, LayerKernel, TensorMut, TensorRef};
 use kernelhub::dtype::DType;
@@ -6,8 +10,6 @@ use kernelhub::gpu::{self, Device, GpuError, GpuTensor};
 use kernelhub::hint::Hint as _;
 use kernelhub::hub::Hub;
 use kernelhub::variant::DeviceKey::{Cpu, Wgpu};
-use std::path::Path;
-use std::sync::Arc;
 
 use crate::support::embedded;
 use crate::support::native::NativePack;
