@@ -52,10 +52,8 @@ impl Hub {
     fn for_this_machine<'a>(&self, manifest: &'a KernelManifest) -> Result<Vec<&'a Artifact>, HubError> {
         let mut keys = BTreeSet::from([DeviceKey::Cpu]);
         {
-            let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
-            #[cfg(feature = "wgpu")]
-            system.probe_adapters();
-            keys.extend(system.devices.iter().map(|device| device.key));
+            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            keys.extend(machine.with_adapters().devices.iter().map(|device| device.key));
         }
         let mut variants = BTreeSet::new();
         let mut refusal = None;

@@ -9,6 +9,11 @@ use kernelhub_abi::{DLTensor, TVMFFIAny, type_index};
 use super::error::{Failed, Kind, fail};
 use super::tensor::Tensor;
 
+/// The type index of tvm-ffi's own tensor object, which Python passes: a header, and then a `DLTensor`.
+const TENSOR_OBJECT: i32 = 70;
+/// Bytes of the header of tvm-ffi's objects.
+const OBJECT_HEADER: usize = 24;
+
 /// The arguments of one call.
 #[derive(Debug)]
 pub(crate) struct Args<'a> {
@@ -69,11 +74,14 @@ impl Args<'_> {
     /// The tensor at `index`, checked as far as one tensor alone can be.
     pub(crate) fn tensor(&self, index: usize) -> Result<Tensor, Failed> {
         let value = &self.values[index];
-        if value.type_index != type_index::DL_TENSOR_PTR {
-            return Err(self.wrong_type(index, "Tensor (DLTensor*)"));
-        }
+        let header = match value.type_index {
+            type_index::DL_TENSOR_PTR => 0,
+            TENSOR_OBJECT => OBJECT_HEADER,
+            _ => return Err(self.wrong_type(index, "Tensor (DLTensor*)")),
+        };
         // SAFETY: the type index says that this member is the one set.
-        let pointer = unsafe { value.payload.v_ptr }.cast::<DLTensor>();
+        let value = unsafe { value.payload.v_ptr };
+        let pointer = if value.is_null() { value.cast() } else { value.wrapping_byte_add(header).cast::<DLTensor>() };
         let (function, name) = (self.function, self.names[index]);
         if pointer.is_null() || !pointer.is_aligned() {
             return Err(fail(

@@ -8,6 +8,8 @@
 mod block;
 mod multiply;
 mod softmax;
+mod split;
+mod tiles;
 
 use half::{bf16, f16};
 
@@ -85,5 +87,9 @@ fn run<E: Element>(function: &'static str, tensors: [&Tensor; 4], scale: f64, ca
     let products = pairs.saturating_mul((2 * group) as u64).saturating_mul(shape[1] as u64);
     let seen = if causal { products / 2 } else { products };
     let bytes = pairs.saturating_mul(2 * size_of::<E>() as u64);
-    launch(function, &job, job.items(), (seen / 40).max(bytes / 25))
+    let cost = (seen / 40).max(bytes / 25);
+    match split::parts(&job) {
+        1 => launch(function, &job, job.items(), cost),
+        parts => split::run(function, &job, parts, cost),
+    }
 }
