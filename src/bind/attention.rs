@@ -68,7 +68,7 @@ impl AttentionKernel {
         }
         meta.check_rows("q", &q)?;
         meta.check_rows("out", &out)?;
-        meta.check_width("q", head_dim)?;
+        meta.check_view_width("q", &q)?;
         let (q, k, v) =
             (q.permuted(SWAP_HEADS_AND_SEQ), k.permuted(SWAP_HEADS_AND_SEQ), v.permuted(SWAP_HEADS_AND_SEQ));
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
@@ -98,7 +98,7 @@ impl AttentionKernel {
         softmax_scale: f64,
         causal: bool,
     ) -> Result<Vec<T>, BindError> {
-        collect_output(shape.iter().product(), |data| {
+        collect_output(shape, |data| {
             self.forward(&mut TensorMut::uninit::<T>(data, shape)?, q, k, v, softmax_scale, causal)
         })
     }

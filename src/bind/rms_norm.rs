@@ -47,7 +47,7 @@ impl RmsNormKernel {
         meta.check_dtype("weight", &weight, x.dtype())?;
         meta.check_shape("out", &out, x.shape(), "the shape of x")?;
         meta.check_shape("weight", &weight, &[hidden], "[hidden]")?;
-        meta.check_width("x", hidden)?;
+        meta.check_view_width("x", &x)?;
         meta.check_rows("out", &out)?;
         meta.check_rows("x", &x)?;
         meta.check_rows("weight", &weight)?;
@@ -74,8 +74,6 @@ impl RmsNormKernel {
         weight: &TensorRef<'_>,
         eps: f64,
     ) -> Result<Vec<T>, BindError> {
-        collect_output(shape.iter().product(), |data| {
-            self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, weight, eps)
-        })
+        collect_output(shape, |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, weight, eps))
     }
 }

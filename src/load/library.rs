@@ -28,6 +28,9 @@ pub enum Handshake {
     VariantTag,
 }
 
+/// The most of a kernel's error text that is kept, in bytes.
+const MAX_ERROR_BYTES: usize = 16 << 10;
+
 /// A library that stays loaded until the process ends.
 pub struct KernelLibrary {
     library: Library,
@@ -166,11 +169,18 @@ impl KernelLibrary {
         let Some(last_error) = self.last_error else {
             return "the library gives no error text".to_owned();
         };
-        let mut text = vec![0_u8; 1024];
+        // SAFETY: a null buffer with length 0 asks for the length alone.
+        let whole = unsafe { last_error(std::ptr::null_mut(), 0) };
+        let mut text = vec![0_u8; whole.min(MAX_ERROR_BYTES)];
         // SAFETY: `text` has room for the length passed, and the function writes at most that many bytes.
         let length = unsafe { last_error(text.as_mut_ptr().cast::<c_char>(), text.len()) };
         text.truncate(length);
-        String::from_utf8_lossy(&text).into_owned()
+        if whole <= MAX_ERROR_BYTES {
+            return String::from_utf8_lossy(&text).into_owned();
+        }
+        // The cut may have gone through a character, which then is left out.
+        let valid = text.utf8_chunks().map(|chunk| chunk.valid()).collect::<String>();
+        format!("{valid}... (cut; the whole text has {whole} bytes)")
     }
 }
 
