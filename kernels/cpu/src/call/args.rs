@@ -71,8 +71,17 @@ impl Args<'_> {
         fail(Kind::Type, format_args!("{function}: argument `{name}`: expected {expected}, got {actual}"))
     }
 
-    /// The tensor at `index`, checked as far as one tensor alone can be.
-    pub(crate) fn tensor(&self, index: usize) -> Result<Tensor, Failed> {
+    /// The first `N` arguments, which are tensors, checked as far as each alone can be. They are read into `slots`, in
+    /// place: what a call costs is mostly the moving about of descriptions.
+    #[inline]
+    pub(crate) fn tensors<'t, const N: usize>(&self, slots: &'t mut [Tensor; N]) -> Result<[&'t Tensor; N], Failed> {
+        for (index, slot) in slots.iter_mut().enumerate() {
+            self.tensor(index, slot)?;
+        }
+        Ok(slots.each_ref())
+    }
+
+    fn tensor(&self, index: usize, slot: &mut Tensor) -> Result<(), Failed> {
         let value = &self.values[index];
         let header = match value.type_index {
             type_index::DL_TENSOR_PTR => 0,
@@ -92,7 +101,7 @@ impl Args<'_> {
         // SAFETY: aligned, not null, and a DLTensor that lives through the call by the calling convention.
         let raw = unsafe { &*pointer };
         // SAFETY: its shape and strides are what they say, by the same convention.
-        unsafe { Tensor::new(function, name, raw) }
+        unsafe { slot.read(function, name, raw) }
     }
 
     /// The number at `index`: a Float, or an Int, which is converted.

@@ -29,7 +29,8 @@ struct View<E> {
 
 /// Checks the arguments and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
-    let (out, q, k, v) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?, args.tensor(3)?);
+    let mut tensors = [Tensor::EMPTY; 4];
+    let [out, q, k, v] = args.tensors(&mut tensors)?;
     let scale = args.float(4)?;
     let causal = args.flag(5)?;
     if !scale.is_finite() {
@@ -69,7 +70,7 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
         DType::Bf16 => run::<bf16>,
         DType::F16 => run::<f16>,
     };
-    run(function, [&out, &q, &k, &v], scale, causal)
+    run(function, [out, q, k, v], scale, causal)
 }
 
 fn run<E: Element>(function: &'static str, tensors: [&Tensor; 4], scale: f64, causal: bool) -> Result<(), Failed> {
