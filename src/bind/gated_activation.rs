@@ -34,7 +34,7 @@ impl GatedActivationKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         let (out, x) = (out.view(), x.view());
-        self.check(&out, &x)?;
+        self.check(out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
         let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides

@@ -40,17 +40,17 @@ impl RmsNormKernel {
         let native = self.route.native(meta)?;
         let (out, x, weight) = (out.view(), x.view(), weight.view());
         let Some(hidden) = x.shape().last().copied() else {
-            return Err(meta.shape_fault("x", &x, "[..., hidden]".to_owned()));
+            return Err(meta.shape_fault("x", x, "[..., hidden]".to_owned()));
         };
-        meta.check_supported("x", &x)?;
-        meta.check_dtype("out", &out, x.dtype())?;
-        meta.check_dtype("weight", &weight, x.dtype())?;
-        meta.check_shape("out", &out, x.shape(), "the shape of x")?;
-        meta.check_shape("weight", &weight, &[hidden], "[hidden]")?;
-        meta.check_view_width("x", &x)?;
-        meta.check_rows("out", &out)?;
-        meta.check_rows("x", &x)?;
-        meta.check_rows("weight", &weight)?;
+        meta.check_supported("x", x)?;
+        meta.check_dtype("out", out, x.dtype())?;
+        meta.check_dtype("weight", weight, x.dtype())?;
+        meta.check_shape("out", out, x.shape(), "the shape of x")?;
+        meta.check_shape("weight", weight, &[hidden], "[hidden]")?;
+        meta.check_view_width("x", x)?;
+        meta.check_rows("out", out)?;
+        meta.check_rows("x", x)?;
+        meta.check_rows("weight", weight)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let values = [
             TVMFFIAny::tensor(&raw mut out),

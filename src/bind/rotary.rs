@@ -54,17 +54,17 @@ impl RotaryKernel {
         let native = self.route.native(meta)?;
         let (out, x, cos, sin) = (out.view(), x.view(), cos.view(), sin.view());
         let &[batch, heads, seq, head_dim] = x.shape() else {
-            return Err(meta.shape_fault("x", &x, "[batch, heads, seq, head_dim]".to_owned()));
+            return Err(meta.shape_fault("x", x, "[batch, heads, seq, head_dim]".to_owned()));
         };
         if head_dim % 2 != 0 {
-            return Err(meta.shape_fault("x", &x, "[batch, heads, seq, head_dim] with an even head_dim".to_owned()));
+            return Err(meta.shape_fault("x", x, "[batch, heads, seq, head_dim] with an even head_dim".to_owned()));
         }
-        meta.check_supported("x", &x)?;
-        meta.check_shape("out", &out, &[batch, heads, seq, head_dim], "[batch, heads, seq, head_dim]")?;
-        meta.check_dtype("out", &out, x.dtype())?;
-        meta.check_dense("x", &x)?;
-        meta.check_dense("out", &out)?;
-        meta.check_view_width("x", &x)?;
+        meta.check_supported("x", x)?;
+        meta.check_shape("out", out, &[batch, heads, seq, head_dim], "[batch, heads, seq, head_dim]")?;
+        meta.check_dtype("out", out, x.dtype())?;
+        meta.check_dense("x", x)?;
+        meta.check_dense("out", out)?;
+        meta.check_view_width("x", x)?;
         for (argument, table) in [("cos", &cos), ("sin", &sin)] {
             meta.check_dtype(argument, table, x.dtype())?;
             meta.check_shape(argument, table, &[seq, head_dim / 2], "[seq, head_dim / 2]")?;
