@@ -182,6 +182,7 @@ impl Hub {
     }
 
     #[cfg(not(feature = "wgpu"))]
+    #[expect(clippy::unused_self, reason = "with shaders the device is kept in the hub")]
     fn shader_device(&self, snapshot: &VerifiedSnapshot, _key: DeviceKey) -> Result<Code, HubError> {
         Err(HubError::FeatureOff { variant: *snapshot.variant(), feature: "wgpu" })
     }

@@ -53,8 +53,28 @@ impl fmt::Debug for KernelLibrary {
     }
 }
 
-/// What this process has loaded, by the digest of the bytes. Entries are never removed: nothing is ever unloaded.
-static LOADED: LazyLock<Mutex<HashMap<Sha256Digest, &'static KernelLibrary>>> = LazyLock::new(Mutex::default);
+/// Why a library that was mapped is not used.
+#[derive(Debug, Clone, Copy)]
+enum HandshakeFault {
+    Version(u32),
+    Missing(&'static str),
+}
+
+impl HandshakeFault {
+    fn of(self, path: &Path) -> LoadError {
+        let path = path.to_owned();
+        match self {
+            Self::Version(actual) => LoadError::AbiVersion { path, expected: PACK_ABI_VERSION, actual },
+            Self::Missing(symbol) => LoadError::IncompletePack { path, symbol, version: PACK_ABI_VERSION },
+        }
+    }
+}
+
+type Mapped = Result<&'static KernelLibrary, HandshakeFault>;
+
+/// What this process has mapped, by the digest of the bytes. Entries are never removed: nothing is ever unloaded, and a
+/// library that failed its handshake is not mapped once more for each time that it is asked for.
+static MAPPED: LazyLock<Mutex<HashMap<Sha256Digest, Mapped>>> = LazyLock::new(Mutex::default);
 
 impl KernelLibrary {
     /// Loads the one library of a verified snapshot, or returns it if this process has loaded these bytes before.
@@ -69,14 +89,15 @@ impl KernelLibrary {
     pub fn open(snapshot: &VerifiedSnapshot) -> Result<&'static Self, LoadError> {
         let bytes = snapshot.library()?;
         // The lock is held while loading, so that two threads never load the same bytes twice.
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = loaded.get(&bytes.sha256()) {
-            return Ok(known);
+        let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = mapped.get(&bytes.sha256()) {
+            return known.map_err(|fault| fault.of(bytes.path()));
         }
         let library = Box::leak(Box::new(Self::load(bytes)?));
-        library.shake_hands()?;
-        loaded.insert(library.sha256, library);
-        Ok(library)
+        let outcome = library.shake_hands();
+        let outcome: Mapped = outcome.map(|()| &*library);
+        mapped.insert(bytes.sha256(), outcome);
+        outcome.map_err(|fault| fault.of(bytes.path()))
     }
 
     fn load(bytes: &VerifiedLibrary) -> Result<Self, LoadError> {
@@ -95,7 +116,7 @@ impl KernelLibrary {
         })
     }
 
-    fn shake_hands(&mut self) -> Result<(), LoadError> {
+    fn shake_hands(&mut self) -> Result<(), HandshakeFault> {
         // SAFETY: the pack ABI fixes this symbol's type.
         let Some(version) = (unsafe { self.symbol::<AbiVersionFn>(symbols::ABI_VERSION) }) else {
             return Ok(());
@@ -103,15 +124,14 @@ impl KernelLibrary {
         // SAFETY: takes nothing and only returns a number.
         let actual = unsafe { version() };
         if actual != PACK_ABI_VERSION {
-            return Err(LoadError::AbiVersion { path: self.path.clone(), expected: PACK_ABI_VERSION, actual });
+            return Err(HandshakeFault::Version(actual));
         }
-        let missing = |symbol| LoadError::IncompletePack { path: self.path.clone(), symbol, version: PACK_ABI_VERSION };
         // SAFETY: version 1 of the pack ABI, answered above, fixes this symbol's type.
         let last_error = unsafe { self.symbol::<LastErrorFn>(symbols::LAST_ERROR) };
-        let last_error = last_error.ok_or_else(|| missing(symbols::LAST_ERROR))?;
+        let last_error = last_error.ok_or(HandshakeFault::Missing(symbols::LAST_ERROR))?;
         // SAFETY: as above.
         let set_parallel_for = unsafe { self.symbol::<SetParallelForFn>(symbols::SET_PARALLEL_FOR) };
-        let set_parallel_for = set_parallel_for.ok_or_else(|| missing(symbols::SET_PARALLEL_FOR))?;
+        let set_parallel_for = set_parallel_for.ok_or(HandshakeFault::Missing(symbols::SET_PARALLEL_FOR))?;
         // SAFETY: `parallel_for` lives as long as the process and ignores its context.
         unsafe { set_parallel_for(Some(parallel_for), std::ptr::null_mut()) };
         self.last_error = Some(last_error);

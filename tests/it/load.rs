@@ -1,6 +1,7 @@
 //! Loading of real libraries, and what is said when one does not load.
 #![expect(clippy::float_cmp, reason = "the fixtures write whole numbers")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -88,17 +89,17 @@ fn the_same_bytes_are_loaded_once() {
     assert!(std::ptr::eq(library(&first), library(&second)), "one library for two hubs");
     assert!(std::ptr::eq(library(&first), library(&twin)), "one library for two kernels with the same bytes");
 
-    // One file is mapped in several pieces, all of one inode.
+    let name = library(&first).path().file_name().unwrap().to_str().unwrap();
+    assert!(!mapped(name).is_empty(), "the sealed copy is what is mapped");
+    assert!(mapped("libtwin.so").is_empty(), "the twin is not mapped a second time");
+}
+
+/// The copies of libraries of this name that the process has mapped, by inode: one is mapped in several pieces.
+fn mapped(name: &str) -> BTreeSet<String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let name = format!("memfd:{}", library(&first).path().file_name().unwrap().to_str().unwrap());
-    let mapped = |name: &str| -> std::collections::BTreeSet<String> {
-        maps.lines()
-            .filter(|line| line.contains(name))
-            .map(|line| line.split(' ').nth(4).unwrap_or("").to_owned())
-            .collect()
-    };
-    assert!(!mapped(&name).is_empty(), "the sealed copy is what is mapped");
-    assert!(mapped("memfd:libtwin.so").is_empty(), "the twin is not mapped a second time");
+    let name = format!("memfd:{name}");
+    let lines = maps.lines().filter(|line| line.contains(&name));
+    lines.map(|line| line.split(' ').nth(4).unwrap_or_default().to_owned()).collect()
 }
 
 #[test]
@@ -138,13 +139,14 @@ fn another_abi_version_is_refused() {
         ("older_abi", 0, "choose a newer version of the kernel"),
     ] {
         let bytes = compile("value", "0.0", &["--cfg", cfg]);
-        let pack = NativePack::new(cfg, &norm_layer("RMSNorm", "rms_norm"), &[("libvalue.so", &bytes)]);
+        let pack = NativePack::new(cfg, &norm_layer("RMSNorm", "rms_norm"), &[(&format!("lib{cfg}.so"), &bytes)]);
         let error = load_error(pack.get());
         assert!(matches!(error, LoadError::AbiVersion { expected: 1, actual, .. } if actual == version), "{error:?}");
         assert!(error.to_string().contains(&format!("speaks version {version} of the pack ABI")), "{error}");
         assert_eq!(error.hint().as_deref(), Some(hint));
-        // Asked again, the answer is the same: what failed is not remembered as loaded.
+        // Asked again, the answer is the same, and nothing is mapped for it.
         assert!(matches!(load_error(pack.get()), LoadError::AbiVersion { .. }));
+        assert_eq!(mapped(&format!("lib{cfg}.so")).len(), 1);
     }
 }
 

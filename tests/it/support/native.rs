@@ -72,6 +72,7 @@ impl NativePack {
     }
 
     /// A shader build, for any adapter.
+    #[cfg(feature = "wgpu")]
     pub(crate) fn shader(name: &str, layers: &str, texts: &[(&str, &[u8])]) -> Self {
         Self::build(name, 1, "wgsl-universal", layers, texts)
     }
