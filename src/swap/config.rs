@@ -139,7 +139,8 @@ impl KernelConfig {
     }
 
     /// What is configured for `layer` on `device` in `mode`. The chain is: inference → training → fallback, and
-    /// training → fallback; an entry for the device beats one for every device.
+    /// training → fallback; an entry for the device beats one for every device, and an xpu takes what is mapped for wgpu
+    /// before that.
     #[must_use]
     pub fn choice(&self, layer: &str, device: DeviceKey, mode: Mode) -> Option<&Choice> {
         let chain: &[Registered] = match mode {
@@ -147,7 +148,9 @@ impl KernelConfig {
             Mode::Training => &[Registered::Training, Registered::Fallback],
         };
         let devices = self.layers.get(layer)?;
-        let modes = devices.get(&Some(device)).or_else(|| devices.get(&None))?;
+        // An Intel adapter seen through wgpu is an xpu: its own key goes first.
+        let portable = || (device == DeviceKey::Xpu).then(|| devices.get(&Some(DeviceKey::Wgpu))).flatten();
+        let modes = devices.get(&Some(device)).or_else(portable).or_else(|| devices.get(&None))?;
         chain.iter().find_map(|registered| modes.get(registered))
     }
 }

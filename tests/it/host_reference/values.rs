@@ -4,8 +4,6 @@ use candle_core::{DType, Device, Tensor};
 use kernelhub::host::candle::{Attention, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle};
 use kernelhub::swap::Mode;
 
-
-
 use super::{DTYPES, MODES, assert_close, flat, noise, slots, strided_noise, tolerance};
 
 #[test]
