@@ -47,28 +47,28 @@ impl AttentionKernel {
         let native = self.route.native(meta)?;
         let (out, q, k, v) = (out.view(), q.view(), k.view(), v.view());
         let &[batch, heads, q_len, head_dim] = q.shape() else {
-            return Err(meta.shape_fault("q", &q, "[batch, heads, q_len, head_dim]".to_owned()));
+            return Err(meta.shape_fault("q", q, "[batch, heads, q_len, head_dim]".to_owned()));
         };
         let &[_, kv_heads, kv_len, _] = k.shape() else {
-            return Err(meta.shape_fault("k", &k, "[batch, kv_heads, kv_len, head_dim]".to_owned()));
+            return Err(meta.shape_fault("k", k, "[batch, kv_heads, kv_len, head_dim]".to_owned()));
         };
         let grouped = if kv_heads == 0 { heads == 0 } else { heads % kv_heads == 0 };
         if !grouped {
             let expected = format!("[batch, kv_heads, kv_len, head_dim] with kv_heads a divisor of {heads} heads");
-            return Err(meta.shape_fault("k", &k, expected));
+            return Err(meta.shape_fault("k", k, expected));
         }
-        meta.check_supported("q", &q)?;
-        meta.check_shape("out", &out, &[batch, q_len, heads, head_dim], "[batch, q_len, heads, head_dim]")?;
-        meta.check_dtype("out", &out, q.dtype())?;
+        meta.check_supported("q", q)?;
+        meta.check_shape("out", out, &[batch, q_len, heads, head_dim], "[batch, q_len, heads, head_dim]")?;
+        meta.check_dtype("out", out, q.dtype())?;
         for (argument, view) in [("k", &k), ("v", &v)] {
             meta.check_dtype(argument, view, q.dtype())?;
             let expected = [batch, kv_heads, kv_len, head_dim];
             meta.check_shape(argument, view, &expected, "[batch, kv_heads, kv_len, head_dim]")?;
             meta.check_rows(argument, view)?;
         }
-        meta.check_rows("q", &q)?;
-        meta.check_rows("out", &out)?;
-        meta.check_width("q", head_dim)?;
+        meta.check_rows("q", q)?;
+        meta.check_rows("out", out)?;
+        meta.check_view_width("q", q)?;
         let (q, k, v) =
             (q.permuted(SWAP_HEADS_AND_SEQ), k.permuted(SWAP_HEADS_AND_SEQ), v.permuted(SWAP_HEADS_AND_SEQ));
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
@@ -98,7 +98,7 @@ impl AttentionKernel {
         softmax_scale: f64,
         causal: bool,
     ) -> Result<Vec<T>, BindError> {
-        collect_output(shape.iter().product(), |data| {
+        collect_output(shape, |data| {
             self.forward(&mut TensorMut::uninit::<T>(data, shape)?, q, k, v, softmax_scale, causal)
         })
     }

@@ -49,24 +49,34 @@ impl LayerMeta {
 
     /// The elements of a row are neighbours, and the row starts where the kernel's alignment asks.
     pub(super) fn check_rows(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
+        self.check_dense(argument, view)?;
+        self.check_alignment(argument, view)
+    }
+
+    /// The elements of a row are neighbours.
+    pub(super) fn check_dense(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
         let extent = view.shape().last().copied().unwrap_or(1);
         let stride = view.strides().last().copied().unwrap_or(1);
-        if extent > 1 && stride != 1 {
+        if extent > 1 && stride != 1 && !view.shape().contains(&0) {
             return Err(self.layout_fault(argument, format!("has stride {stride} on its last axis; expected 1")));
         }
-        self.check_alignment(argument, view)
+        Ok(())
     }
 
     /// Every row starts at a multiple of the kernel's alignment.
     pub(super) fn check_alignment(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
         let (alignment, size) = (self.limits.alignment_bytes as usize, view.dtype().size_in_bytes() as u64);
-        if alignment <= view.dtype().size_in_bytes() {
+        // Elements are aligned to their size by their type; an empty view has no address to speak of.
+        if alignment <= view.dtype().size_in_bytes() || view.shape().contains(&0) {
             return Ok(());
         }
         let leading = view.strides().len().saturating_sub(1);
-        let aligned =
-            |stride: &i64| (stride.unsigned_abs() * size).is_multiple_of(u64::from(self.limits.alignment_bytes));
-        if view.address().is_multiple_of(alignment) && view.strides()[..leading].iter().all(aligned) {
+        // The stride of an axis of one element is never taken.
+        let aligned = |(extent, stride): (&i64, &i64)| {
+            *extent == 1 || (stride.unsigned_abs() * size).is_multiple_of(u64::from(self.limits.alignment_bytes))
+        };
+        let mut axes = view.shape().iter().zip(view.strides()).take(leading);
+        if view.address().is_multiple_of(alignment) && axes.all(aligned) {
             return Ok(());
         }
         let reason = format!("has rows that don't start at multiples of {alignment} bytes, as the kernel asks");
@@ -78,9 +88,15 @@ impl LayerMeta {
         BindError::Layout { kernel: self.identity.to_string(), argument, reason }
     }
 
+    /// The last axis of `view` meets the kernel's width rule.
+    pub(super) fn check_view_width(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
+        let width = view.shape().last().copied().unwrap_or(0);
+        self.check_width(argument, usize::try_from(width).unwrap_or(usize::MAX))
+    }
+
     /// The width meets the kernel's width rule.
-    pub(super) fn check_width(&self, argument: &'static str, width: i64) -> Result<(), BindError> {
-        match self.width_limit(usize::try_from(width).unwrap_or(usize::MAX)) {
+    pub(super) fn check_width(&self, argument: &'static str, width: usize) -> Result<(), BindError> {
+        match self.width_limit(width) {
             None => Ok(()),
             Some(limit) => Err(BindError::Limit { kernel: self.identity.to_string(), argument, limit }),
         }

@@ -62,6 +62,14 @@ pub enum BindError {
         /// The view's strides, in elements.
         strides: Vec<usize>,
     },
+    /// A result that is larger than this process can hold.
+    #[error("cannot allocate an output of shape {shape:?} and dtype {dtype}")]
+    OutputTooLarge {
+        /// The output's dtype.
+        dtype: DType,
+        /// Its extents, in elements.
+        shape: Vec<usize>,
+    },
     /// An argument of a dtype that the kernel or its contract does not take.
     #[error("{kernel}: {argument} has dtype {actual}; expected {expected}")]
     Dtype {

@@ -34,7 +34,7 @@ impl GatedActivationKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         let (out, x) = (out.view(), x.view());
-        self.check(&out, &x)?;
+        self.check(out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
         let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
@@ -55,7 +55,7 @@ impl GatedActivationKernel {
         }
         meta.check_supported("x", x)?;
         meta.check_dtype("out", out, x.dtype())?;
-        meta.check_width("out", out.shape().last().copied().unwrap_or(0))?;
+        meta.check_view_width("out", out)?;
         meta.check_rows("out", out)?;
         meta.check_rows("x", x)
     }
@@ -65,6 +65,6 @@ impl GatedActivationKernel {
     /// # Errors
     /// As [`Self::forward`].
     pub fn forward_to_vec<T: Element>(&self, x: &TensorRef<'_>, shape: &[usize]) -> Result<Vec<T>, BindError> {
-        collect_output(shape.iter().product(), |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x))
+        collect_output(shape, |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x))
     }
 }

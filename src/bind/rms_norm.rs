@@ -40,17 +40,17 @@ impl RmsNormKernel {
         let native = self.route.native(meta)?;
         let (out, x, weight) = (out.view(), x.view(), weight.view());
         let Some(hidden) = x.shape().last().copied() else {
-            return Err(meta.shape_fault("x", &x, "[..., hidden]".to_owned()));
+            return Err(meta.shape_fault("x", x, "[..., hidden]".to_owned()));
         };
-        meta.check_supported("x", &x)?;
-        meta.check_dtype("out", &out, x.dtype())?;
-        meta.check_dtype("weight", &weight, x.dtype())?;
-        meta.check_shape("out", &out, x.shape(), "the shape of x")?;
-        meta.check_shape("weight", &weight, &[hidden], "[hidden]")?;
-        meta.check_width("x", hidden)?;
-        meta.check_rows("out", &out)?;
-        meta.check_rows("x", &x)?;
-        meta.check_rows("weight", &weight)?;
+        meta.check_supported("x", x)?;
+        meta.check_dtype("out", out, x.dtype())?;
+        meta.check_dtype("weight", weight, x.dtype())?;
+        meta.check_shape("out", out, x.shape(), "the shape of x")?;
+        meta.check_shape("weight", weight, &[hidden], "[hidden]")?;
+        meta.check_view_width("x", x)?;
+        meta.check_rows("out", out)?;
+        meta.check_rows("x", x)?;
+        meta.check_rows("weight", weight)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let values = [
             TVMFFIAny::tensor(&raw mut out),
@@ -74,8 +74,6 @@ impl RmsNormKernel {
         weight: &TensorRef<'_>,
         eps: f64,
     ) -> Result<Vec<T>, BindError> {
-        collect_output(shape.iter().product(), |data| {
-            self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, weight, eps)
-        })
+        collect_output(shape, |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, weight, eps))
     }
 }

@@ -54,21 +54,25 @@ impl RotaryKernel {
         let native = self.route.native(meta)?;
         let (out, x, cos, sin) = (out.view(), x.view(), cos.view(), sin.view());
         let &[batch, heads, seq, head_dim] = x.shape() else {
-            return Err(meta.shape_fault("x", &x, "[batch, heads, seq, head_dim]".to_owned()));
+            return Err(meta.shape_fault("x", x, "[batch, heads, seq, head_dim]".to_owned()));
         };
         if head_dim % 2 != 0 {
-            return Err(meta.shape_fault("x", &x, "[batch, heads, seq, head_dim] with an even head_dim".to_owned()));
+            return Err(meta.shape_fault("x", x, "[batch, heads, seq, head_dim] with an even head_dim".to_owned()));
         }
-        meta.check_supported("x", &x)?;
-        meta.check_shape("out", &out, &[batch, heads, seq, head_dim], "[batch, heads, seq, head_dim]")?;
-        meta.check_dtype("out", &out, x.dtype())?;
-        meta.check_rows("x", &x)?;
-        meta.check_rows("out", &out)?;
-        meta.check_width("x", head_dim)?;
+        meta.check_supported("x", x)?;
+        meta.check_shape("out", out, &[batch, heads, seq, head_dim], "[batch, heads, seq, head_dim]")?;
+        meta.check_dtype("out", out, x.dtype())?;
+        meta.check_dense("x", x)?;
+        meta.check_dense("out", out)?;
+        meta.check_view_width("x", x)?;
         for (argument, table) in [("cos", &cos), ("sin", &sin)] {
             meta.check_dtype(argument, table, x.dtype())?;
             meta.check_shape(argument, table, &[seq, head_dim / 2], "[seq, head_dim / 2]")?;
             meta.check_rows(argument, table)?;
+        }
+        if x.shape().contains(&0) {
+            // Nothing to turn, and the halves of nothing have no memory apart from each other.
+            return Ok(());
         }
         let interleaved = style == RotaryStyle::Interleaved;
         let (x, out) = (x.permuted(SWAP_HEADS_AND_SEQ), out.permuted(SWAP_HEADS_AND_SEQ));
@@ -76,6 +80,10 @@ impl RotaryKernel {
         let (cos, sin) = (cos.broadcast(0, batch).broadcast(2, heads), sin.broadcast(0, batch).broadcast(2, heads));
         let halves = [x.half(interleaved, false), x.half(interleaved, true)];
         let out_halves = [out.half(interleaved, false), out.half(interleaved, true)];
+        // The kernel is given the halves, so it is their rows that its alignment is about.
+        for (argument, halves) in [("x", &halves), ("out", &out_halves)] {
+            halves.iter().try_for_each(|half| meta.check_alignment(argument, half))?;
+        }
         let mut x1 = halves[0].dl_tensor();
         let mut x2 = halves[1].dl_tensor();
         let (mut cos, mut sin) = (cos.dl_tensor(), sin.dl_tensor());
@@ -107,8 +115,6 @@ impl RotaryKernel {
         sin: &TensorRef<'_>,
         style: RotaryStyle,
     ) -> Result<Vec<T>, BindError> {
-        collect_output(shape.iter().product(), |data| {
-            self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, cos, sin, style)
-        })
+        collect_output(shape, |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, cos, sin, style))
     }
 }

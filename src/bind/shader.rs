@@ -129,10 +129,16 @@ impl LayerMeta {
         BindError::Shape { kernel: self.identity.to_string(), argument, expected, actual }
     }
 
-    /// Rows and width as the shader's 32-bit parameters.
-    fn gpu_extents(&self, tensor: &GpuTensor, rows: usize, width: usize) -> Result<[ParamValue; 2], BindError> {
-        match (u32::try_from(rows), u32::try_from(width)) {
-            (Ok(rows), Ok(width)) => Ok([ParamValue::U32(rows), ParamValue::U32(width)]),
+    /// Rows and width as the shader's 32-bit parameters. `leading` are the extents of the axes before the last one.
+    fn gpu_extents(&self, tensor: &GpuTensor, leading: &[usize], width: usize) -> Result<[ParamValue; 2], BindError> {
+        // No rows when an axis is empty, however large the others are.
+        let rows = if leading.contains(&0) {
+            Some(0)
+        } else {
+            leading.iter().try_fold(1, |rows: usize, axis| rows.checked_mul(*axis))
+        };
+        match (rows.and_then(|rows| u32::try_from(rows).ok()), u32::try_from(width)) {
+            (Some(rows), Ok(width)) => Ok([ParamValue::U32(rows), ParamValue::U32(width)]),
             _ => Err(self.gpu_shape_fault("x", tensor, "rows and width below 2^32".to_owned())),
         }
     }
@@ -157,7 +163,8 @@ impl RmsNormKernel {
         }
         meta.check_gpu_dtype("x", x, &meta.dtypes)?;
         meta.check_gpu_dtype("weight", weight, &[x.dtype()])?;
-        let [rows, width] = meta.gpu_extents(x, rows.iter().product(), hidden)?;
+        meta.check_width("x", hidden)?;
+        let [rows, width] = meta.gpu_extents(x, rows, hidden)?;
         let out = x.device().empty(x.dtype(), x.shape()).map_err(|source| meta.shader_fault(source))?;
         let params = [("rows", rows), ("width", width), ("eps", ParamValue::F32(eps))];
         shader.launch(meta, &[("x", x), ("weight", weight), ("out", &out)], &params)?;
@@ -181,8 +188,9 @@ impl GatedActivationKernel {
             _ => return Err(meta.gpu_shape_fault("x", x, "[..., 2 * d]".to_owned())),
         };
         meta.check_gpu_dtype("x", x, &meta.dtypes)?;
+        meta.check_width("out", double / 2)?;
         let mut shape = rows.to_vec();
-        let [rows, width] = meta.gpu_extents(x, rows.iter().product(), double / 2)?;
+        let [rows, width] = meta.gpu_extents(x, rows, double / 2)?;
         shape.push(double / 2);
         let out = x.device().empty(x.dtype(), &shape).map_err(|source| meta.shader_fault(source))?;
         shader.launch(meta, &[("x", x), ("out", &out)], &[("rows", rows), ("width", width)])?;

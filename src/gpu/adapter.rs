@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::GpuError;
 use super::features;
 use super::guard::caught;
+use crate::system::instance;
 use crate::variant::DeviceKey;
 
 const INTEL: u32 = 0x8086;
@@ -114,17 +115,8 @@ pub fn adapters_of(backends: wgpu::Backends) -> Result<Vec<Adapter>, GpuError> {
     let backends = backends & wgpu::Instance::enabled_backend_features();
     let names: Vec<String> = backends.iter_names().map(|(name, _)| name.to_lowercase()).collect();
     let none = || GpuError::NoAdapter { backends: if names.is_empty() { "none".to_owned() } else { names.join(", ") } };
-    // An instance without a backend panics, so it is not made.
-    if backends.is_empty() {
-        return Err(none());
-    }
     let found = caught("listing the GPU adapters", || {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-            backends,
-            // No debug layers, whatever the build's profile: the same shader runs the same way in both.
-            flags: wgpu::InstanceFlags::empty(),
-            ..wgpu::InstanceDescriptor::new_without_display_handle()
-        });
+        let Some(instance) = instance(backends) else { return Vec::new() };
         let handles = pollster::block_on(instance.enumerate_adapters(backends));
         handles.into_iter().map(|handle| (describe(&handle), handle)).collect::<Vec<_>>()
     })?;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::machine::Machine;
 use super::{Hub, HubError};
 use crate::fetch::{Cache, FetchOptions, Fetcher, Location, NoProgress, Progress};
 use crate::manifest::KernelManifest;
@@ -78,7 +79,7 @@ impl HubBuilder {
             fetcher: Fetcher::new(options),
             manifests: self.manifests,
             progress: self.progress.unwrap_or_else(|| Box::new(NoProgress)),
-            system: self.system.unwrap_or_else(SystemInfo::probe).into(),
+            machine: self.system.map_or_else(Machine::probe, Machine::described).into(),
             kernels: std::sync::Mutex::default(),
             layers: std::sync::Mutex::default(),
             #[cfg(feature = "wgpu")]

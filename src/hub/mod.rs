@@ -10,6 +10,7 @@
 mod builder;
 mod error;
 mod kernel;
+mod machine;
 mod prefetch;
 mod provider;
 
@@ -23,13 +24,13 @@ pub use error::HubError;
 pub use kernel::{Kernel, KernelTimes};
 pub use prefetch::{Prefetched, Selection};
 
+use self::machine::Machine;
 use crate::bind::{Code, LayerKernel};
 use crate::fetch::{Cache, Fetcher, Location, Progress};
 use crate::load::KernelLibrary;
 use crate::manifest::{Artifact, KernelManifest, Source};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, Resolution, choose};
-use crate::system::SystemInfo;
 use crate::variant::{AnyVariant, DeviceKey, Variant};
 use crate::verify::VerifiedSnapshot;
 
@@ -40,7 +41,7 @@ pub struct Hub {
     /// Manifests given by the caller, which go before the cache's, each with where its relative URLs start.
     manifests: Vec<(KernelManifest, Location)>,
     progress: Box<dyn Progress + Send>,
-    system: Mutex<SystemInfo>,
+    machine: Mutex<Machine>,
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
     layers: Mutex<HashMap<(KernelKey, String), Arc<LayerKernel>>>,
     #[cfg(feature = "wgpu")]
@@ -139,15 +140,12 @@ impl Hub {
         manifest: &'a KernelManifest,
         device: DeviceKey,
     ) -> Result<(Resolution, &'a Artifact), HubError> {
-        let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
-        #[cfg(feature = "wgpu")]
-        if device != DeviceKey::Cpu {
-            system.probe_adapters();
-        }
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let system = if device == DeviceKey::Cpu { &machine.system } else { machine.with_adapters() };
         let listed = manifest.artifacts.iter().enumerate();
         let candidates: Vec<_> =
             listed.map(|(index, artifact)| Candidate::new(AnyVariant::Known(artifact.variant), index)).collect();
-        let (chosen, resolution) = choose(&candidates, &system, &Request::device(device)).map_err(|source| {
+        let (chosen, resolution) = choose(&candidates, system, &Request::device(device)).map_err(|source| {
             HubError::Resolve { repo: manifest.kernel.repo.clone(), version: manifest.kernel.version, source }
         })?;
         Ok((resolution, &manifest.artifacts[chosen]))
@@ -184,6 +182,7 @@ impl Hub {
     }
 
     #[cfg(not(feature = "wgpu"))]
+    #[expect(clippy::unused_self, reason = "with shaders the device is kept in the hub")]
     fn shader_device(&self, snapshot: &VerifiedSnapshot, _key: DeviceKey) -> Result<Code, HubError> {
         Err(HubError::FeatureOff { variant: *snapshot.variant(), feature: "wgpu" })
     }

@@ -52,10 +52,8 @@ impl Hub {
     fn for_this_machine<'a>(&self, manifest: &'a KernelManifest) -> Result<Vec<&'a Artifact>, HubError> {
         let mut keys = BTreeSet::from([DeviceKey::Cpu]);
         {
-            let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
-            #[cfg(feature = "wgpu")]
-            system.probe_adapters();
-            keys.extend(system.devices.iter().map(|device| device.key));
+            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            keys.extend(machine.with_adapters().devices.iter().map(|device| device.key));
         }
         let mut variants = BTreeSet::new();
         let mut refusal = None;
@@ -76,7 +74,7 @@ impl Hub {
         }
     }
 
-    /// Fetches one build if it isn't there, and verifies it. Damaged files are fetched again, once, unless offline.
+    /// Fetches one build if it isn't there, and verifies it. Damaged files are fetched again, once, unless that takes a socket and the hub is offline.
     pub(super) fn fetch_verified(
         &self,
         manifest: &KernelManifest,
@@ -92,7 +90,7 @@ impl Hub {
         times.verify_ms = milliseconds(clock);
         let violations = match verified {
             Ok(snapshot) => return Ok(Prefetched { snapshot, fetched, repaired: false, times }),
-            Err(VerifyError::Violations { violations, .. }) if !self.fetcher.options().offline => violations,
+            Err(VerifyError::Violations { violations, .. }) if self.can_fetch(artifact, base) => violations,
             Err(error) => return Err(error.into()),
         };
         let (repo, version) = (&manifest.kernel.repo, manifest.kernel.version);
@@ -108,6 +106,11 @@ impl Hub {
         let requests = fetched.requests + again.requests;
         let bytes_fetched = fetched.bytes_fetched + again.bytes_fetched;
         Ok(Prefetched { snapshot, fetched: Fetched { requests, bytes_fetched, ..again }, repaired: true, times })
+    }
+
+    /// Whether an archive can be fetched again: not when that takes a socket and the hub is offline.
+    fn can_fetch(&self, artifact: &Artifact, base: &Location) -> bool {
+        !self.fetcher.options().offline || matches!(base.artifact(&artifact.url), Ok(Location::Local(_)))
     }
 
     fn fetch(

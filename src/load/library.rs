@@ -28,6 +28,9 @@ pub enum Handshake {
     VariantTag,
 }
 
+/// The most of a kernel's error text that is kept, in bytes.
+const MAX_ERROR_BYTES: usize = 16 << 10;
+
 /// A library that stays loaded until the process ends.
 pub struct KernelLibrary {
     library: Library,
@@ -50,8 +53,28 @@ impl fmt::Debug for KernelLibrary {
     }
 }
 
-/// What this process has loaded, by the digest of the bytes. Entries are never removed: nothing is ever unloaded.
-static LOADED: LazyLock<Mutex<HashMap<Sha256Digest, &'static KernelLibrary>>> = LazyLock::new(Mutex::default);
+/// Why a library that was mapped is not used.
+#[derive(Debug, Clone, Copy)]
+enum HandshakeFault {
+    Version(u32),
+    Missing(&'static str),
+}
+
+impl HandshakeFault {
+    fn of(self, path: &Path) -> LoadError {
+        let path = path.to_owned();
+        match self {
+            Self::Version(actual) => LoadError::AbiVersion { path, expected: PACK_ABI_VERSION, actual },
+            Self::Missing(symbol) => LoadError::IncompletePack { path, symbol, version: PACK_ABI_VERSION },
+        }
+    }
+}
+
+type Mapped = Result<&'static KernelLibrary, HandshakeFault>;
+
+/// What this process has mapped, by the digest of the bytes. Entries are never removed: nothing is ever unloaded, and a
+/// library that failed its handshake is not mapped once more for each time that it is asked for.
+static MAPPED: LazyLock<Mutex<HashMap<Sha256Digest, Mapped>>> = LazyLock::new(Mutex::default);
 
 impl KernelLibrary {
     /// Loads the one library of a verified snapshot, or returns it if this process has loaded these bytes before.
@@ -66,14 +89,15 @@ impl KernelLibrary {
     pub fn open(snapshot: &VerifiedSnapshot) -> Result<&'static Self, LoadError> {
         let bytes = snapshot.library()?;
         // The lock is held while loading, so that two threads never load the same bytes twice.
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = loaded.get(&bytes.sha256()) {
-            return Ok(known);
+        let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = mapped.get(&bytes.sha256()) {
+            return known.map_err(|fault| fault.of(bytes.path()));
         }
         let library = Box::leak(Box::new(Self::load(bytes)?));
-        library.shake_hands()?;
-        loaded.insert(library.sha256, library);
-        Ok(library)
+        let outcome = library.shake_hands();
+        let outcome: Mapped = outcome.map(|()| &*library);
+        mapped.insert(bytes.sha256(), outcome);
+        outcome.map_err(|fault| fault.of(bytes.path()))
     }
 
     fn load(bytes: &VerifiedLibrary) -> Result<Self, LoadError> {
@@ -92,7 +116,7 @@ impl KernelLibrary {
         })
     }
 
-    fn shake_hands(&mut self) -> Result<(), LoadError> {
+    fn shake_hands(&mut self) -> Result<(), HandshakeFault> {
         // SAFETY: the pack ABI fixes this symbol's type.
         let Some(version) = (unsafe { self.symbol::<AbiVersionFn>(symbols::ABI_VERSION) }) else {
             return Ok(());
@@ -100,15 +124,14 @@ impl KernelLibrary {
         // SAFETY: takes nothing and only returns a number.
         let actual = unsafe { version() };
         if actual != PACK_ABI_VERSION {
-            return Err(LoadError::AbiVersion { path: self.path.clone(), expected: PACK_ABI_VERSION, actual });
+            return Err(HandshakeFault::Version(actual));
         }
-        let missing = |symbol| LoadError::IncompletePack { path: self.path.clone(), symbol, version: PACK_ABI_VERSION };
         // SAFETY: version 1 of the pack ABI, answered above, fixes this symbol's type.
         let last_error = unsafe { self.symbol::<LastErrorFn>(symbols::LAST_ERROR) };
-        let last_error = last_error.ok_or_else(|| missing(symbols::LAST_ERROR))?;
+        let last_error = last_error.ok_or(HandshakeFault::Missing(symbols::LAST_ERROR))?;
         // SAFETY: as above.
         let set_parallel_for = unsafe { self.symbol::<SetParallelForFn>(symbols::SET_PARALLEL_FOR) };
-        let set_parallel_for = set_parallel_for.ok_or_else(|| missing(symbols::SET_PARALLEL_FOR))?;
+        let set_parallel_for = set_parallel_for.ok_or(HandshakeFault::Missing(symbols::SET_PARALLEL_FOR))?;
         // SAFETY: `parallel_for` lives as long as the process and ignores its context.
         unsafe { set_parallel_for(Some(parallel_for), std::ptr::null_mut()) };
         self.last_error = Some(last_error);
@@ -166,11 +189,18 @@ impl KernelLibrary {
         let Some(last_error) = self.last_error else {
             return "the library gives no error text".to_owned();
         };
-        let mut text = vec![0_u8; 1024];
+        // SAFETY: a null buffer with length 0 asks for the length alone.
+        let whole = unsafe { last_error(std::ptr::null_mut(), 0) };
+        let mut text = vec![0_u8; whole.min(MAX_ERROR_BYTES)];
         // SAFETY: `text` has room for the length passed, and the function writes at most that many bytes.
         let length = unsafe { last_error(text.as_mut_ptr().cast::<c_char>(), text.len()) };
         text.truncate(length);
-        String::from_utf8_lossy(&text).into_owned()
+        if whole <= MAX_ERROR_BYTES {
+            return String::from_utf8_lossy(&text).into_owned();
+        }
+        // The cut may have gone through a character, which then is left out.
+        let valid = text.utf8_chunks().map(|chunk| chunk.valid()).collect::<String>();
+        format!("{valid}... (cut; the whole text has {whole} bytes)")
     }
 }
 

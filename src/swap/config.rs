@@ -108,9 +108,7 @@ impl KernelConfig {
                 Raw::Table(table) => {
                     for (device, value) in table {
                         let key = format!("{layer}.{device}");
-                        let device = device.parse().map_err(|error: crate::variant::UnknownDeviceKey| {
-                            SwapError::config(origin, &key, error.to_string(), None)
-                        })?;
+                        let device = device.parse().map_err(|_| unknown_device(origin, &key, &device))?;
                         // An alias and its key name one device: a table that has both is ambiguous.
                         if devices.insert(Some(device), modes(value, origin, &key)?).is_some() {
                             let reason = format!("{device} stands twice, once by its alias");
@@ -141,7 +139,8 @@ impl KernelConfig {
     }
 
     /// What is configured for `layer` on `device` in `mode`. The chain is: inference → training → fallback, and
-    /// training → fallback; an entry for the device beats one for every device.
+    /// training → fallback; an entry for the device beats one for every device, and an xpu takes what is mapped for wgpu
+    /// before that.
     #[must_use]
     pub fn choice(&self, layer: &str, device: DeviceKey, mode: Mode) -> Option<&Choice> {
         let chain: &[Registered] = match mode {
@@ -149,9 +148,17 @@ impl KernelConfig {
             Mode::Training => &[Registered::Training, Registered::Fallback],
         };
         let devices = self.layers.get(layer)?;
-        let modes = devices.get(&Some(device)).or_else(|| devices.get(&None))?;
+        // An Intel adapter seen through wgpu is an xpu: its own key goes first.
+        let portable = || (device == DeviceKey::Xpu).then(|| devices.get(&Some(DeviceKey::Wgpu))).flatten();
+        let modes = devices.get(&Some(device)).or_else(portable).or_else(|| devices.get(&None))?;
         chain.iter().find_map(|registered| modes.get(registered))
     }
+}
+
+fn unknown_device(origin: &str, key: &str, device: &str) -> SwapError {
+    let known: Vec<_> = DeviceKey::all().map(DeviceKey::as_str).collect();
+    let reason = format!("unknown device {device:?}; known: {}", known.join(", "));
+    SwapError::config(origin, key, reason, nearest(device, known))
 }
 
 /// A text for every mode, or a table by mode.

@@ -22,6 +22,14 @@ pub(super) struct Picks {
     pub(super) by_layer: BTreeMap<(String, Mode), Pick>,
 }
 
+impl Picks {
+    /// Whether the configuration switches layers off for `mode`, and asks for no kernel.
+    pub(super) fn only_disables(&self, mode: Mode) -> bool {
+        let of_mode = || self.by_layer.iter().filter(|((_, of), _)| *of == mode).map(|(_, pick)| pick);
+        of_mode().any(|pick| matches!(pick, Pick::Disabled)) && !of_mode().any(|pick| matches!(pick, Pick::Kernel(_)))
+    }
+}
+
 /// What fills each slot. Immutable once published.
 #[derive(Debug)]
 pub struct Plan {

@@ -17,6 +17,8 @@ use crate::variant::DeviceKey;
 pub enum Reason {
     /// Kernels are off for the whole model.
     KernelsOff,
+    /// The layer was built after the current plan was made.
+    NotPlanned,
     /// The configuration names no kernel for the layer on this device and in this mode.
     NotMapped {
         /// The model's device.
@@ -58,6 +60,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KernelsOff => write!(f, "kernels are off"),
+            Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
             Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
             Self::Dtype { kernel, actual, supported } => {
@@ -169,6 +172,9 @@ impl Report {
             .collect();
         reasons.sort_unstable();
         reasons.dedup();
+        if self.layers.is_empty() {
+            reasons.push("it has no layer that a kernel could take".to_owned());
+        }
         reasons
     }
 }

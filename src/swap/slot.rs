@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 
 use super::plan::{Pick, Picks};
+use super::report::{LayerReport, Outcome, Reason};
 use super::{Choice, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
 use crate::bind::Contract;
 use crate::dtype::DType;
@@ -118,18 +119,16 @@ impl Slots {
     /// # Errors
     /// [`SwapError::UnknownLayer`] for a configured layer that the model lacks, [`SwapError::Kernel`] for a kernel that
     /// cannot be had, [`SwapError::ContractMismatch`], and [`SwapError::NothingSwapped`] when the configuration is not
-    /// empty, the mode is inference and no kernel took a layer (a layer that the configuration disables counts as
-    /// answered).
+    /// empty, the mode is inference and no kernel took a layer; a configuration that only disables layers is met by that.
     pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> Result<Report, SwapError> {
         let device = self.shared.device;
         let mut state = self.shared.state();
         let picks = acquire(&state.specs, provider, config, device)?;
         let plan = state.plan(Some(&picks), device, state.mode);
-        let answered = |pick: &Pick| matches!(pick, Pick::Disabled);
         if state.mode == Mode::Inference
             && !config.is_empty()
             && plan.report().swapped() == 0
-            && !picks.by_layer.values().any(answered)
+            && !picks.only_disables(Mode::Inference)
         {
             return Err(SwapError::NothingSwapped { device, reasons: plan.report().reasons() });
         }
@@ -153,10 +152,16 @@ impl Slots {
         self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, mode))
     }
 
-    /// The report of the current plan.
+    /// What runs every layer now: the report of the current plan, and the reference code of slots that were added after
+    /// it was made.
     #[must_use]
     pub fn report(&self) -> Report {
-        self.pin().report().clone()
+        let state = self.shared.state();
+        let mut report = self.pin().report().clone();
+        let reason = if state.picks.is_some() { Reason::NotPlanned } else { Reason::KernelsOff };
+        let added = state.specs.iter().skip(report.layers.len());
+        report.layers.extend(added.map(|spec| LayerReport::new(spec, Outcome::Reference(reason.clone()))));
+        report
     }
 }
 

@@ -9,14 +9,28 @@ use crate::variant::DeviceKey;
 /// PCI vendor ids whose adapters have a device key of their own.
 const VENDORS: [(u32, DeviceKey); 1] = [(0x8086, DeviceKey::Xpu)];
 
+/// wgpu's entry point for some graphics APIs; `None` for none of them, which wgpu would panic on. Without debug layers,
+/// whatever the build's profile: the same shader runs the same way in both.
+pub(crate) fn instance(backends: wgpu::Backends) -> Option<wgpu::Instance> {
+    let backends = backends & wgpu::Instance::enabled_backend_features();
+    let flags = wgpu::InstanceFlags::empty();
+    let descriptor =
+        wgpu::InstanceDescriptor { backends, flags, ..wgpu::InstanceDescriptor::new_without_display_handle() };
+    (!backends.is_empty()).then(|| wgpu::Instance::new(descriptor))
+}
+
 /// Every adapter, or a sentence on what went wrong.
 pub(super) fn enumerate() -> Result<Vec<DeviceInfo>, String> {
     // Drivers are other people's code behind wgpu's; a panic there must not take down a program that can do without.
     // Nothing of ours is shared with the closure, so nothing can be left half-changed.
     let adapters = catch_unwind(AssertUnwindSafe(|| {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
-        adapters.into_iter().map(|adapter| (adapter.get_info(), adapter.features())).collect::<Vec<_>>()
+        let instance = instance(wgpu::Backends::all());
+        let adapters = instance.map(|instance| pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all())));
+        adapters
+            .unwrap_or_default()
+            .into_iter()
+            .map(|adapter| (adapter.get_info(), adapter.features()))
+            .collect::<Vec<_>>()
     }));
     match adapters {
         Ok(adapters) => Ok(number(adapters.iter().map(|(info, features)| describe(info, *features)).collect())),

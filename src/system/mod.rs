@@ -31,6 +31,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::variant::{Arch, DeviceKey, Os};
 
+#[cfg(feature = "wgpu")]
+pub(crate) use adapters::instance;
 pub use cpu::CpuInfo;
 pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;

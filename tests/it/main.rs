@@ -2,15 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
 
+mod bind;
+#[cfg(feature = "cli")]
+mod cli;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
 mod host_reference;
+mod hub;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
+mod load;
 #[cfg(feature = "oci")]
 mod oci;
+mod parity;
 mod registry;
 mod resolve;
 mod support;
+#[cfg(feature = "cli")]
+mod swap;

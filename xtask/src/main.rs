@@ -8,6 +8,7 @@ mod packs;
 mod paths;
 mod process;
 mod registry;
+mod results;
 mod server;
 mod test;
 

@@ -15,12 +15,20 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
+/// Gives a command a runtime folder where the session has none: some Vulkan drivers complain on standard error otherwise.
+fn quiet_drivers(command: &mut Command) -> &mut Command {
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    }
+    command
+}
+
 /// Prints the command, runs it, and fails when it fails.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let shown = show(command);
     println!("$ {shown}");
     let start = Instant::now();
-    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
+    let status = quiet_drivers(command).status().with_context(|| format!("cannot start {shown}"))?;
     if !status.success() {
         bail!("{shown}: {status}");
     }

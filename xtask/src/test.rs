@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
+use anyhow::Context as _;
 use clap::Args;
 
 use crate::process::{cargo, run as run_command};
-use crate::{demo, packs, paths, registry};
+use crate::{demo, packs, paths, registry, results};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -55,7 +56,7 @@ fn step(name: &str) {
 
 #[derive(Args)]
 pub(crate) struct BenchOptions {
-    /// Only benchmarks whose name contains this.
+    /// Only benchmarks whose name contains this. `benches/RESULTS.md` then stays as it is.
     filter: Option<String>,
 }
 
@@ -65,7 +66,18 @@ pub(crate) fn bench(options: &BenchOptions) -> anyhow::Result<()> {
     let mut command = cargo(["bench", "--package", "kernelhub"]);
     command.env("KERNELHUB_TEST_REGISTRY", paths::registry());
     if let Some(filter) = &options.filter {
-        command.args(["--", filter]);
+        return run_command(command.args(["--", filter]));
     }
-    run_command(&mut command)
+    // Built apart, so that the load average is the others' and not the compiler's.
+    run_command(&mut cargo(["bench", "--package", "kernelhub", "--no-run"]))?;
+    // The table is of one run: nothing of an earlier one may be left.
+    let old = results::folder();
+    if old.exists() {
+        std::fs::remove_dir_all(&old).with_context(|| format!("cannot remove {}", old.display()))?;
+    }
+    let before = results::load_average();
+    run_command(&mut command)?;
+    let written = results::write([before, results::load_average()])?;
+    println!("wrote {}", written.display());
+    Ok(())
 }

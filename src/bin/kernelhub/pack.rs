@@ -1,12 +1,13 @@
 //! `kernelhub pack`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 use kernelhub::manifest::BackendInfo;
 use kernelhub::names::RepoId;
 use kernelhub::pack::{PackSpec, manifest, pack_variant, write_manifest};
-use kernelhub::variant::Variant;
+use kernelhub::variant::{Variant, VariantError};
 
 use crate::failure::Failure;
 
@@ -14,7 +15,7 @@ use crate::failure::Failure;
 pub(crate) struct Options {
     /// The builds: a variant and the folder of its files, such as tvm-ffi01-cpu-x86_64-linux=build/cpu.
     #[arg(required = true, value_name = "VARIANT=DIR")]
-    builds: Vec<String>,
+    builds: Vec<Build>,
     /// The kernel repo to publish as, owner/name.
     #[arg(long)]
     repo: RepoId,
@@ -32,14 +33,28 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
+/// A variant and the folder of its files.
+#[derive(Debug, Clone)]
+struct Build {
+    variant: Variant,
+    folder: PathBuf,
+}
+
+impl FromStr for Build {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (variant, folder) = text.split_once('=').ok_or("expected VARIANT=DIR")?;
+        let variant = variant.parse().map_err(|error: VariantError| error.to_string())?;
+        Ok(Self { variant, folder: folder.into() })
+    }
+}
+
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut packs = Vec::new();
     let mut last = None;
-    for build in &options.builds {
-        let Some((variant, folder)) = build.split_once('=') else {
-            return Err(Failure::new(format!("{build:?} is not of the form VARIANT=DIR"), None));
-        };
-        let variant: Variant = variant.parse().map_err(Failure::plain)?;
+    for Build { variant, folder } in &options.builds {
+        let variant = *variant;
         let spec = PackSpec {
             repo: options.repo.clone(),
             version: options.version,
@@ -49,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             backend: BackendInfo::of(&variant),
             provenance: None,
         };
-        let packed = pack_variant(folder.as_ref(), &spec, &options.out)?;
+        let packed = pack_variant(folder, &spec, &options.out)?;
         println!("packed {} ({} bytes, sha256 {})", packed.archive.display(), packed.size, packed.sha256);
         packs.push(packed);
         last = Some(spec);

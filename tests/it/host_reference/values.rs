@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Device, Tensor};
 use kernelhub::host::candle::{Attention, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle};
+use kernelhub::swap::Mode;
 
 use super::{DTYPES, MODES, assert_close, flat, noise, slots, strided_noise, tolerance};
 
@@ -32,16 +33,18 @@ fn rms_norm() {
 }
 
 #[test]
-fn rms_norm_does_not_scale_whole_rows_in_narrow_types() {
-    // A root of the mean square that was rounded to bf16 would be off by up to 0.4 % for all elements alike, where the
+fn rms_norm_scales_whole_rows_in_narrow_types_by_no_more_than_candle_does() {
+    // candle's fused operation, the reference in inference, rounds the root of the mean square to the type, which is
+    // off by up to half a unit in the last place for all elements alike. The differentiable path does not: there the
     // rounding of the elements themselves cancels out.
-    for (dtype, reach) in [(DType::BF16, 1e-3), (DType::F16, 1.3e-4)] {
+    for (dtype, reach, unit) in [(DType::BF16, 1e-3, 1.0 / 256.0), (DType::F16, 1.3e-4, 1.0 / 2048.0)] {
         let norm = RmsNorm::new(Tensor::ones(576, dtype, &Device::Cpu).unwrap(), 1e-5, &slots(), "norm").unwrap();
         for step in 0..16 {
             let x = (noise(step, &[1, 576], DType::F32) * (1.0 + step as f64 / 16.0)).unwrap().to_dtype(dtype).unwrap();
             for mode in MODES {
                 let row = flat(&norm.forward_reference(mode, &x).unwrap());
                 let mean = row.iter().map(|value| value * value).sum::<f64>() / 576.0;
+                let reach = if mode == Mode::Inference { reach + unit } else { reach };
                 assert!((mean.sqrt() - 1.0).abs() < reach, "{dtype:?} {mode} step {step}: {}", mean.sqrt());
             }
         }

@@ -9,6 +9,11 @@ use kernelhub_abi::{DLTensor, TVMFFIAny, type_index};
 use super::error::{Failed, Kind, fail};
 use super::tensor::Tensor;
 
+/// The type index of tvm-ffi's own tensor object, which Python passes: a header, and then a `DLTensor`.
+const TENSOR_OBJECT: i32 = 70;
+/// Bytes of the header of tvm-ffi's objects.
+const OBJECT_HEADER: usize = 24;
+
 /// The arguments of one call.
 #[derive(Debug)]
 pub(crate) struct Args<'a> {
@@ -66,14 +71,26 @@ impl Args<'_> {
         fail(Kind::Type, format_args!("{function}: argument `{name}`: expected {expected}, got {actual}"))
     }
 
-    /// The tensor at `index`, checked as far as one tensor alone can be.
-    pub(crate) fn tensor(&self, index: usize) -> Result<Tensor, Failed> {
-        let value = &self.values[index];
-        if value.type_index != type_index::DL_TENSOR_PTR {
-            return Err(self.wrong_type(index, "Tensor (DLTensor*)"));
+    /// The first `N` arguments, which are tensors, checked as far as each alone can be. They are read into `slots`, in
+    /// place: what a call costs is mostly the moving about of descriptions.
+    #[inline]
+    pub(crate) fn tensors<'t, const N: usize>(&self, slots: &'t mut [Tensor; N]) -> Result<[&'t Tensor; N], Failed> {
+        for (index, slot) in slots.iter_mut().enumerate() {
+            self.tensor(index, slot)?;
         }
+        Ok(slots.each_ref())
+    }
+
+    fn tensor(&self, index: usize, slot: &mut Tensor) -> Result<(), Failed> {
+        let value = &self.values[index];
+        let header = match value.type_index {
+            type_index::DL_TENSOR_PTR => 0,
+            TENSOR_OBJECT => OBJECT_HEADER,
+            _ => return Err(self.wrong_type(index, "Tensor (DLTensor*)")),
+        };
         // SAFETY: the type index says that this member is the one set.
-        let pointer = unsafe { value.payload.v_ptr }.cast::<DLTensor>();
+        let value = unsafe { value.payload.v_ptr };
+        let pointer = if value.is_null() { value.cast() } else { value.wrapping_byte_add(header).cast::<DLTensor>() };
         let (function, name) = (self.function, self.names[index]);
         if pointer.is_null() || !pointer.is_aligned() {
             return Err(fail(
@@ -84,7 +101,7 @@ impl Args<'_> {
         // SAFETY: aligned, not null, and a DLTensor that lives through the call by the calling convention.
         let raw = unsafe { &*pointer };
         // SAFETY: its shape and strides are what they say, by the same convention.
-        unsafe { Tensor::new(function, name, raw) }
+        unsafe { slot.read(function, name, raw) }
     }
 
     /// The number at `index`: a Float, or an Int, which is converted.

@@ -132,3 +132,29 @@ fn raise(kind: Kind, text: &[u8]) {
 
 #[cfg(not(unix))]
 fn raise(_kind: Kind, _text: &[u8]) {}
+
+#[cfg(test)]
+mod tests {
+    use super::{CAPACITY, Kind, fail, guard, kernelhub_last_error};
+
+    fn last() -> String {
+        let mut bytes = [0_u8; CAPACITY];
+        // SAFETY: `CAPACITY` bytes are writable.
+        let length = unsafe { kernelhub_last_error(bytes.as_mut_ptr().cast(), bytes.len()) };
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error() {
+        assert_eq!(guard("f", || panic!("on purpose")), -1);
+        assert_eq!(last(), "f: internal error (a panic); the output is incomplete");
+        assert_eq!(guard("f", || Ok(())), 0);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let text = "\u{e4}".repeat(CAPACITY);
+        assert_eq!(guard("f", || Err(fail(Kind::Value, format_args!("x{text}")))), -1);
+        assert_eq!(last(), format!("x{}", "\u{e4}".repeat((CAPACITY - 1) / 2)));
+    }
+}

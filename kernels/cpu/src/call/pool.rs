@@ -113,3 +113,42 @@ pub(crate) fn launch<J: Job>(function: &'static str, job: &J, items: usize, cost
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, MIN_PARALLEL_NS, Range, Simd, c_void, kernelhub_set_parallel_for, launch};
+    use crate::call::guard;
+
+    struct Panics;
+
+    // SAFETY: touches nothing.
+    unsafe impl Job for Panics {
+        fn run<S: Simd>(&self, _simd: S, items: Range<usize>) {
+            assert!(!items.contains(&3), "on purpose");
+        }
+    }
+
+    unsafe extern "C" fn in_order(
+        _ctx: *mut c_void,
+        n: usize,
+        body: kernelhub_abi::ParallelBodyFn,
+        body_ctx: *mut c_void,
+    ) {
+        // One index too many, as a careless host might: it must do nothing.
+        for index in 0..=n {
+            // SAFETY: the context is the loop's.
+            unsafe { body(index, body_ctx) };
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_body_stays_inside_the_pack() {
+        let call = || guard("f", || launch("f", &Panics, 8, MIN_PARALLEL_NS));
+        assert_eq!(call(), -1, "without a pool");
+        // SAFETY: a function that lives as long as the process.
+        unsafe { kernelhub_set_parallel_for(Some(in_order), core::ptr::null_mut()) };
+        assert_eq!(call(), -1, "on a pool");
+        // SAFETY: no pool.
+        unsafe { kernelhub_set_parallel_for(None, core::ptr::null_mut()) };
+    }
+}

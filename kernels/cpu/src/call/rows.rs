@@ -13,6 +13,7 @@ pub(crate) struct RowMap<const K: usize> {
 }
 
 impl<const K: usize> RowMap<K> {
+    #[inline]
     /// The rows of `tensors`, which have the same leading extents; the last axis is the row.
     pub(crate) fn new(tensors: [&Tensor; K]) -> Self {
         let mut map = Self { axes: 0, extents: [1; MAX_RANK], strides: [[0; K]; MAX_RANK] };

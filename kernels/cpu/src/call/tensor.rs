@@ -85,9 +85,29 @@ impl<T: fmt::Display> fmt::Display for List<'_, T> {
 }
 
 impl Tensor {
+    /// Room for a description: of nothing.
+    pub(crate) const EMPTY: Self = Self {
+        function: "",
+        name: "",
+        data: core::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>(),
+        dtype: DType::F32,
+        rank: 1,
+        shape: [0; MAX_RANK],
+        strides: [0; MAX_RANK],
+        span: (0, 0),
+        full: false,
+    };
+
+    /// Describes `raw`; on an error the description is of no use.
+    ///
     /// # Safety
     /// `shape` and `strides` point to `ndim` values each, where `ndim` is positive and they are not null.
-    pub(super) unsafe fn new(function: &'static str, name: &'static str, raw: &DLTensor) -> Result<Self, Failed> {
+    pub(super) unsafe fn read(
+        &mut self,
+        function: &'static str,
+        name: &'static str,
+        raw: &DLTensor,
+    ) -> Result<(), Failed> {
         let invalid =
             |text: fmt::Arguments<'_>| fail(Kind::Value, format_args!("{function}: argument `{name}`: {text}"));
         if raw.device.device_type != device_type::CPU {
@@ -108,17 +128,8 @@ impl Tensor {
         if rank > 0 && raw.shape.is_null() {
             return Err(invalid(format_args!("expected {rank} extents, got a null shape")));
         }
-        let mut tensor = Self {
-            function,
-            name,
-            data: core::ptr::NonNull::dangling().as_ptr(),
-            dtype,
-            rank,
-            shape: [1; MAX_RANK],
-            strides: [0; MAX_RANK],
-            span: (0, 0),
-            full: false,
-        };
+        let tensor = self;
+        (tensor.function, tensor.name, tensor.dtype, tensor.rank) = (function, name, dtype, rank);
         for axis in 0..rank {
             // SAFETY: `ndim` extents stand there by the caller's contract.
             let extent = unsafe { raw.shape.add(axis).read_unaligned() };
@@ -126,7 +137,7 @@ impl Tensor {
                 .map_err(|_| invalid(format_args!("expected extents of at least 0, got {extent} in axis {axis}")))?;
         }
         if tensor.is_empty() {
-            return Ok(tensor);
+            return Ok(());
         }
         // Null strides mean row-major in DLPack. `next` is the number of elements so far, `reach` the span in elements.
         let (mut next, mut reach, mut fits) = (1_i64, 1_i64, true);
@@ -174,7 +185,7 @@ impl Tensor {
         }
         tensor.data = raw.data.cast::<u8>().with_addr(address);
         tensor.set_span();
-        Ok(tensor)
+        Ok(())
     }
 
     /// The extents, outermost first.

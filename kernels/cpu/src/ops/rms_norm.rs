@@ -28,7 +28,8 @@ struct RmsNorm<E, W> {
 
 /// Checks the arguments and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
-    let (out, x, weight) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
+    let mut tensors = [Tensor::EMPTY; 3];
+    let [out, x, weight] = args.tensors(&mut tensors)?;
     let eps = args.float(3)?;
     if !(eps.is_finite() && eps >= 0.0) {
         return Err(args.invalid(3, format_args!("expected a finite number of at least 0, got {eps}")));
@@ -41,23 +42,23 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
     if weight.dtype != DType::F32 {
         weight.expect_dtype(x.dtype, "as `x`, or f32")?;
     }
-    for tensor in [&out, &x, &weight] {
+    for tensor in [out, x, weight] {
         tensor.expect_dense_last()?;
     }
     out.expect_writable()?;
-    if !out.same_view(&x) {
-        out.expect_apart(&x)?;
+    if !out.same_view(x) {
+        out.expect_apart(x)?;
     }
-    out.expect_apart(&weight)?;
+    out.expect_apart(weight)?;
     if out.is_empty() {
         return Ok(());
     }
     match (x.dtype, weight.dtype) {
-        (DType::F32, _) => run::<f32, f32>(function, &out, &x, &weight, eps),
-        (DType::Bf16, DType::F32) => run::<bf16, f32>(function, &out, &x, &weight, eps),
-        (DType::Bf16, _) => run::<bf16, bf16>(function, &out, &x, &weight, eps),
-        (DType::F16, DType::F32) => run::<f16, f32>(function, &out, &x, &weight, eps),
-        (DType::F16, _) => run::<f16, f16>(function, &out, &x, &weight, eps),
+        (DType::F32, _) => run::<f32, f32>(function, out, x, weight, eps),
+        (DType::Bf16, DType::F32) => run::<bf16, f32>(function, out, x, weight, eps),
+        (DType::Bf16, _) => run::<bf16, bf16>(function, out, x, weight, eps),
+        (DType::F16, DType::F32) => run::<f16, f32>(function, out, x, weight, eps),
+        (DType::F16, _) => run::<f16, f16>(function, out, x, weight, eps),
     }
 }
 

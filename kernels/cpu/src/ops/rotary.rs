@@ -52,9 +52,8 @@ struct Rotary<E, C> {
 
 /// Checks the arguments and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
-    let (x1, x2) = (args.tensor(0)?, args.tensor(1)?);
-    let (cos, sin) = (args.tensor(2)?, args.tensor(3)?);
-    let (out1, out2) = (args.tensor(4)?, args.tensor(5)?);
+    let mut tensors = [Tensor::EMPTY; 6];
+    let [x1, x2, cos, sin, out1, out2] = args.tensors(&mut tensors)?;
     let conj = args.flag(6)?;
     x1.expect_rank(3..=4, "[batch, seq, heads, half] or [seq, heads, half]")?;
     for tensor in [&x2, &out1, &out2] {
@@ -67,13 +66,13 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
     sin.expect_dtype(cos.dtype, "as `cos`")?;
     let mut shape = [1; AXES];
     shape[AXES - x1.shape().len()..].copy_from_slice(x1.shape());
-    let table_strides = [table_strides(&cos, &x1, shape)?, table_strides(&sin, &x1, shape)?];
+    let table_strides = [table_strides(cos, x1, shape)?, table_strides(sin, x1, shape)?];
     out1.expect_writable()?;
     out2.expect_writable()?;
-    if out1.same_view(&out2) {
+    if out1.same_view(out2) {
         return Err(out2.invalid(format_args!("expected memory apart from `out1`, got the same view")));
     }
-    out1.expect_apart(&out2)?;
+    out1.expect_apart(out2)?;
     // In place is out1 == x1 and out2 == x2; nothing else may be overwritten before it is read.
     for (out, others) in [(&out1, [&x2, &cos, &sin]), (&out2, [&x1, &cos, &sin])] {
         for other in others {
@@ -95,7 +94,7 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
         (DType::F16, DType::F32) => run::<f16, f32>,
         (DType::F16, _) => run::<f16, f16>,
     };
-    run(function, [&x1, &x2, &out1, &out2], [&cos, &sin], table_strides, shape, conj)
+    run(function, [x1, x2, out1, out2], [cos, sin], table_strides, shape, conj)
 }
 
 /// The strides of `cos` or `sin` over [batch, seq, heads, half], 0 where it is broadcast.

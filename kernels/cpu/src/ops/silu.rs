@@ -26,7 +26,8 @@ struct SiluAndMul<E> {
 
 /// Checks the arguments and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
-    let (out, x) = (args.tensor(0)?, args.tensor(1)?);
+    let mut tensors = [Tensor::EMPTY; 2];
+    let [out, x] = args.tensors(&mut tensors)?;
     x.expect_rank(1..=MAX_RANK, "[.., 2 * d]")?;
     let double = x.last();
     if !double.is_multiple_of(2) {
@@ -43,14 +44,14 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
     out.expect_dense_last()?;
     x.expect_dense_last()?;
     out.expect_writable()?;
-    out.expect_apart(&x)?;
+    out.expect_apart(x)?;
     if out.is_empty() {
         return Ok(());
     }
     match x.dtype {
-        DType::F32 => run::<f32>(function, &out, &x),
-        DType::Bf16 => run::<bf16>(function, &out, &x),
-        DType::F16 => run::<f16>(function, &out, &x),
+        DType::F32 => run::<f32>(function, out, x),
+        DType::Bf16 => run::<bf16>(function, out, x),
+        DType::F16 => run::<f16>(function, out, x),
     }
 }
 

@@ -16,6 +16,7 @@ mod avx2;
 mod avx512;
 mod element;
 mod level;
+#[cfg(any(feature = "activation", feature = "flash-attn2"))]
 mod math;
 mod portable;
 

@@ -87,6 +87,10 @@ fn agrees_with_f64_over_sizes() {
         size(1, 3, 71, 20, 1, 192),
         size(1, 60, 1, 129, 1, 256),
         size(1, 1, 2, 70, 1, 255),
+        // Enough keys to be split: one row, several that see different numbers of them, many heads.
+        size(1, 1, 9, 2053, 3, 64),
+        size(1, 3, 2, 2100, 1, 40),
+        size(2, 1, 3, 2050, 3, 16),
     ];
     at_every_level(|level| {
         for dtype in DTYPES {
@@ -170,10 +174,12 @@ fn non_finite_values_follow_the_reference() {
                     check(&[out, q, k, v], 0.25, true, &format!("{level:?} k {special} at {place}"));
                 }
             }
+        }
+        for (q_len, kv_len, hidden) in [(1, 70, 64), (20, 70, 64), (1, 2100, 1100), (1, 2100, 2100)] {
             let [out, q, k, v] = size(1, q_len, 2, kv_len, 1, 16).tensors(Dt::F32, 32);
             q.fill(|_| 1.0);
-            (0..64).for_each(|j| k.set(&[0, j, 0, 0], f64::NEG_INFINITY));
-            check(&[out, q, k, v], 0.25, false, &format!("{level:?} first tile all -inf"));
+            (0..hidden).for_each(|j| k.set(&[0, j, 0, 0], f64::NEG_INFINITY));
+            check(&[out, q, k, v], 0.25, false, &format!("{level:?} first {hidden} of {kv_len} all -inf"));
         }
     });
 }
@@ -213,5 +219,21 @@ fn no_key_gives_zeros_and_empty_outputs_return_at_once() {
                 run(&empty.tensors(dtype, 52), 1.0, true).expect("empty");
             }
         }
+    });
+}
+
+#[test]
+fn a_call_fits_the_documented_stack() {
+    at_every_level(|level| {
+        let run = move || {
+            for dtype in DTYPES {
+                for size in [size(1, 1, 6, 2100, 1, 256), size(1, 80, 6, 80, 2, 256)] {
+                    run(&size.tensors(dtype, 60), 0.1, true).expect("runs");
+                }
+            }
+        };
+        // The documented 512 KiB, and a little for this closure and its vectors.
+        let thread = std::thread::Builder::new().stack_size((512 + 32) << 10).spawn(run).expect("thread");
+        thread.join().unwrap_or_else(|_| panic!("{level:?}"));
     });
 }

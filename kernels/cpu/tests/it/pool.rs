@@ -61,6 +61,8 @@ fn the_hosts_threads_give_the_same_bits() {
         let q = Tensor::random(dtype, &[2, 130, 6, 40], 3);
         let k = Tensor::random(dtype, &[2, 150, 2, 40], 4);
         let attended = Tensor::new(dtype, &[2, 130, 6, 40]);
+        let (one, many) = (Tensor::random(dtype, &[1, 1, 6, 40], 8), Tensor::random(dtype, &[1, 5000, 2, 40], 9));
+        let decoded = Tensor::new(dtype, &[1, 1, 6, 40]);
         let tables = [5, 6].map(|seed| Tensor::random(dtype, &[700, 32], seed));
         let rows = x.view(&[700, 16, 32], &[1030, 64, 1], 0);
         let other = x.view(&[700, 16, 32], &[1030, 64, 1], 2);
@@ -70,22 +72,24 @@ fn the_hosts_threads_give_the_same_bits() {
             call(silu_and_mul, &[Arg::T(&gated), Arg::T(&x)]).expect("silu_and_mul");
             let [q, k] = [&q, &k].map(Arg::T);
             call(flash_attn, &[Arg::T(&attended), q, k, k, Arg::F(0.15), Arg::B(true)]).expect("flash_attn");
+            let args = [Arg::T(&decoded), Arg::T(&one), Arg::T(&many), Arg::T(&many), Arg::F(0.15), Arg::B(true)];
+            call(flash_attn, &args).expect("flash_attn, split");
             let [x1, x2, cos, sin, out1, out2] =
                 [&rows, &other, &tables[0], &tables[1], &turned[0], &turned[1]].map(Arg::T);
             call(apply_rotary, &[x1, x2, cos, sin, out1, out2, Arg::B(false)]).expect("apply_rotary");
             let bits = |t: &Tensor| t.values().into_iter().map(f64::to_bits).collect::<Vec<_>>();
-            [bits(&norm), bits(&gated), bits(&attended), bits(&turned[0]), bits(&turned[1])]
+            [bits(&norm), bits(&gated), bits(&attended), bits(&decoded), bits(&turned[0]), bits(&turned[1])]
         };
         let serial = run();
         // SAFETY: the host is leaked.
         unsafe { kernelhub_set_parallel_for(Some(parallel_for), std::ptr::from_ref(host).cast_mut().cast()) };
         let before = host.loops.load(Ordering::Relaxed);
         let threaded = run();
-        assert_eq!(host.loops.load(Ordering::Relaxed) - before, 4, "every call of this size is worth threads");
+        assert_eq!(host.loops.load(Ordering::Relaxed) - before, 5, "every call of this size is worth threads");
         // Small work stays on the caller's thread.
         let one = Tensor::random(dtype, &[1, 576], 7);
         call(rms_norm, &[Arg::T(&one), Arg::T(&one), Arg::T(&weight.view(&[576], &[1], 0)), Arg::F(0.0)]).expect("one");
-        assert_eq!(host.loops.load(Ordering::Relaxed) - before, 4);
+        assert_eq!(host.loops.load(Ordering::Relaxed) - before, 5);
         // SAFETY: no pool.
         unsafe { kernelhub_set_parallel_for(None, std::ptr::null_mut()) };
         assert!(serial == threaded, "{dtype:?}");

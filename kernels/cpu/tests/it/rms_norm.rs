@@ -126,11 +126,14 @@ fn empty_tensors_return_at_once() {
 }
 
 #[test]
-fn takes_null_strides_and_an_integer_eps() {
+fn takes_null_strides_an_integer_eps_and_tensor_objects() {
     let mut x = Tensor::random(Dt::F32, &[3, 5], 15);
     x.null_strides = true;
     let weight = Tensor::random(Dt::F32, &[5], 16);
     let out = Tensor::new(Dt::F32, &[3, 5]);
     call(rms_norm, &[Arg::T(&out), Arg::T(&x), Arg::T(&weight), Arg::I(1)]).expect("Int for Float");
     out.expect(reference(&x, &weight, 1.0), "eps 1");
+    let objects = [Arg::Object(&out), Arg::Object(&x), Arg::Object(&weight), Arg::F(3.0)];
+    call(rms_norm, &objects).expect("tensor objects, as Python passes them");
+    out.expect(reference(&x, &weight, 3.0), "eps 3");
 }

@@ -166,6 +166,18 @@ impl Tensor {
         self.indices().iter().map(|index| self.get(index)).collect()
     }
 
+    fn raw(&self) -> DLTensor {
+        DLTensor {
+            data: self.data.cast(),
+            device: DLDevice { device_type: self.device_type, device_id: 0 },
+            ndim: self.shape.len() as i32,
+            dtype: self.raw_dtype.unwrap_or(self.dtype.dl()),
+            shape: self.shape.as_ptr().cast_mut(),
+            strides: if self.null_strides { std::ptr::null_mut() } else { self.strides.as_ptr().cast_mut() },
+            byte_offset: self.offset as u64 * self.dtype.size() as u64,
+        }
+    }
+
     /// Compares with a reference by the tolerance table.
     pub(crate) fn expect(&self, reference: impl Fn(&[i64]) -> f64, what: &str) {
         let (relative, absolute) = self.dtype.tolerance();
@@ -184,6 +196,8 @@ impl Tensor {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Arg<'a> {
     T(&'a Tensor),
+    /// As tvm-ffi's own tensor object.
+    Object(&'a Tensor),
     F(f64),
     I(i64),
     B(bool),
@@ -191,28 +205,32 @@ pub(crate) enum Arg<'a> {
     NullTensor,
 }
 
+/// The layout of tvm-ffi's tensor object.
+#[repr(C)]
+struct Object {
+    header: [u64; 3],
+    tensor: DLTensor,
+}
+
 /// Calls an exported function, and answers its error's text.
 pub(crate) fn call(function: PackedFn, args: &[Arg<'_>]) -> Result<(), String> {
-    let mut tensors: Vec<DLTensor> = args
+    let mut tensors: Vec<Object> = args
         .iter()
         .map(|arg| {
-            let Arg::T(tensor) = arg else { return empty_tensor() };
-            DLTensor {
-                data: tensor.data.cast(),
-                device: DLDevice { device_type: tensor.device_type, device_id: 0 },
-                ndim: tensor.shape.len() as i32,
-                dtype: tensor.raw_dtype.unwrap_or(tensor.dtype.dl()),
-                shape: tensor.shape.as_ptr().cast_mut(),
-                strides: if tensor.null_strides { std::ptr::null_mut() } else { tensor.strides.as_ptr().cast_mut() },
-                byte_offset: tensor.offset as u64 * tensor.dtype.size() as u64,
-            }
+            let spare = Tensor::new(Dt::F32, &[]);
+            let tensor = if let Arg::T(tensor) | Arg::Object(tensor) = arg { tensor } else { &spare };
+            Object { header: [7; 3], tensor: tensor.raw() }
         })
         .collect();
     let values: Vec<TVMFFIAny> = args
         .iter()
         .zip(&mut tensors)
-        .map(|(arg, tensor)| match *arg {
-            Arg::T(_) => TVMFFIAny::tensor(tensor),
+        .map(|(arg, object)| match *arg {
+            Arg::T(_) => TVMFFIAny::tensor(&raw mut object.tensor),
+            Arg::Object(_) => {
+                let pointer = std::ptr::from_mut(object).cast();
+                TVMFFIAny { type_index: 70, ..TVMFFIAny::tensor(pointer) }
+            }
             Arg::F(value) => TVMFFIAny::float(value),
             Arg::I(value) => TVMFFIAny::int(value),
             Arg::B(value) => TVMFFIAny::bool(value),
@@ -238,18 +256,6 @@ pub(crate) fn last_error() -> String {
     let written = unsafe { kernelhub_last_error(text.as_mut_ptr().cast(), length) };
     assert_eq!(written, length);
     String::from_utf8(text).expect("UTF-8")
-}
-
-fn empty_tensor() -> DLTensor {
-    DLTensor {
-        data: std::ptr::null_mut(),
-        device: DLDevice { device_type: device_type::CPU, device_id: 0 },
-        ndim: 0,
-        dtype: Dt::F32.dl(),
-        shape: std::ptr::null_mut(),
-        strides: std::ptr::null_mut(),
-        byte_offset: 0,
-    }
 }
 
 static GLOBAL: Mutex<()> = Mutex::new(());

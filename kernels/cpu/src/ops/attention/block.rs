@@ -6,36 +6,25 @@
 #![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
 #![expect(clippy::cast_possible_truncation, reason = "the scale rounds to f32, in which products are taken")]
 
-use core::mem::MaybeUninit;
 use core::ops::Range;
+use core::ptr::NonNull;
 
 use super::multiply::{Dots, Multiply, TILE_ROWS};
 use super::softmax::Running;
+use super::split::Slot;
+use super::tiles::{Rows, Tile, all_finite, unpack, zero};
 use super::{MAX_HEAD, View};
 use crate::call::Job;
 use crate::simd::{Element, Simd};
 
 /// Most rows of a block.
-const MAX_ROWS: usize = 96;
+pub(super) const MAX_ROWS: usize = 96;
 /// Most elements of a block's queries; wide heads get fewer rows.
 const MAX_ELEMENTS: usize = MAX_ROWS * 128;
 /// Keys of a tile. A multiple of every vector.
-const KEYS: usize = 64;
+pub(super) const KEYS: usize = 64;
 /// Longest vector of any level.
 const MAX_LANES: usize = 16;
-
-/// Cache-line aligned, so that vectors of a row never straddle lines.
-#[repr(align(64))]
-struct Tile<const N: usize>(MaybeUninit<[f32; N]>);
-
-impl<const N: usize> Tile<N> {
-    fn new() -> Self {
-        Self(MaybeUninit::uninit())
-    }
-    fn pointer(&mut self) -> *mut f32 {
-        self.0.as_mut_ptr().cast()
-    }
-}
 
 /// The job: everything a block needs to know.
 #[derive(Debug)]
@@ -44,13 +33,13 @@ pub(super) struct Attention<E> {
     q: View<E>,
     k: View<E>,
     v: View<E>,
-    batch: usize,
-    q_len: usize,
-    head_dim: usize,
-    kv_len: usize,
-    kv_heads: usize,
+    pub(super) batch: usize,
+    pub(super) q_len: usize,
+    pub(super) head_dim: usize,
+    pub(super) kv_len: usize,
+    pub(super) kv_heads: usize,
     /// Query heads per key/value head.
-    group: usize,
+    pub(super) group: usize,
     /// `softmax_scale / ln(2)`: the softmax works in powers of two.
     scale: f32,
     causal: bool,
@@ -58,23 +47,16 @@ pub(super) struct Attention<E> {
     blocks: usize,
 }
 
-/// The keys or values of a tile as f32 rows.
-#[derive(Clone, Copy)]
-struct Rows {
-    data: *const f32,
-    stride: isize,
-}
-
 /// What a block holds while it walks over the keys.
-struct Held<'a> {
+pub(super) struct Held<'a> {
     /// Rows `query * group + head`.
-    rows: Range<usize>,
+    pub(super) rows: Range<usize>,
     /// The head size rounded up to whole vectors.
-    depth: usize,
-    queries: *mut f32,
-    output: *mut f32,
-    scores: *mut f32,
-    running: &'a mut [Running; MAX_ROWS],
+    pub(super) depth: usize,
+    pub(super) queries: *mut f32,
+    pub(super) output: *mut f32,
+    pub(super) scores: *mut f32,
+    pub(super) running: &'a mut [Running; MAX_ROWS],
 }
 
 /// One tile of keys and values.
@@ -122,6 +104,12 @@ impl<E: Element> Attention<E> {
         }
     }
 
+    /// Batch and key/value head of a number below `batch * kv_heads`.
+    #[inline(always)]
+    pub(super) fn pair(&self, index: usize) -> [usize; 2] {
+        [index / self.kv_heads, index % self.kv_heads]
+    }
+
     /// The number of items of work.
     pub(super) fn items(&self) -> usize {
         self.batch * self.kv_heads * self.blocks
@@ -138,9 +126,16 @@ impl<E: Element> Attention<E> {
     }
 
     /// # Safety
-    /// The block is one of this job's.
+    /// The block is one of this job's, and a slot comes with at most [`TILE_ROWS`] rows.
     #[inline(always)]
-    unsafe fn block<S: Simd>(&self, s: S, batch: usize, kv_head: usize, rows: Range<usize>) {
+    pub(super) unsafe fn block<S: Simd>(
+        &self,
+        s: S,
+        [batch, kv_head]: [usize; 2],
+        rows: Range<usize>,
+        keys_range: Range<usize>,
+        slot: Option<NonNull<Slot>>,
+    ) {
         let few = rows.len() <= TILE_ROWS;
         let mut queries = Tile::<MAX_ELEMENTS>::new();
         let mut output = Tile::<MAX_ELEMENTS>::new();
@@ -160,9 +155,9 @@ impl<E: Element> Attention<E> {
         // SAFETY: the block is one of this job's, and the held's tiles have room for it.
         unsafe { self.begin(s, &held, batch, kv_head) };
 
-        let end = self.visible(held.rows.end - 1);
+        let end = self.visible(held.rows.end - 1).min(keys_range.end);
         let least = self.visible(held.rows.start);
-        let mut start = 0;
+        let mut start = keys_range.start;
         while start < end {
             let count = KEYS.min(end - start);
             let first = [batch, start, kv_head];
@@ -191,8 +186,12 @@ impl<E: Element> Attention<E> {
             }
             start += count;
         }
-        // SAFETY: the block is one of this job's, and its rows are complete.
-        unsafe { self.finish(s, &held, batch, kv_head) };
+        match slot {
+            // SAFETY: the block is one of this job's, and its rows are complete.
+            None => unsafe { self.finish(s, &held, batch, kv_head) },
+            // SAFETY: a slot of this item's own; blocks that are split have at most TILE_ROWS rows.
+            Some(slot) => unsafe { Slot::keep(slot.as_ptr(), &held) },
+        }
     }
 
     /// Unpacks and scales the block's queries and zeroes its output.
@@ -286,7 +285,7 @@ impl<E: Element> Attention<E> {
     /// # Safety
     /// The block is one of this job's.
     #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, s: S, held: &Held<'_>, batch: usize, kv_head: usize) {
+    pub(super) unsafe fn finish<S: Simd>(&self, s: S, held: &Held<'_>, batch: usize, kv_head: usize) {
         let head_dim = self.head_dim;
         for (index, row) in held.rows.clone().enumerate() {
             // SAFETY: inside the shape; the row has `head_dim` elements.
@@ -372,75 +371,6 @@ impl<E: Element> Attention<E> {
     }
 }
 
-/// Zeroes `count` elements rounded up to whole vectors.
-///
-/// # Safety
-/// They are writable.
-#[inline(always)]
-unsafe fn zero<S: Simd>(s: S, to: *mut f32, count: usize) {
-    let mut i = 0;
-    while i < count {
-        // SAFETY: below `count` rounded up.
-        unsafe { s.store_f32(to.add(i), s.splat(0.0)) };
-        i += S::LANES;
-    }
-}
-
-/// Writes `factor * from` as f32, zero-padded to whole vectors.
-///
-/// # Safety
-/// `count` elements are readable at `from`, and `count` rounded up to whole vectors writable at `to`.
-#[inline(always)]
-unsafe fn unpack<S: Simd, E: Element>(s: S, from: *const E, count: usize, to: *mut f32, factor: S::V) {
-    let whole = count - count % S::LANES;
-    let mut i = 0;
-    while i < whole {
-        // SAFETY: `i + LANES <= count`.
-        let value = unsafe { E::load(s, from.add(i)) };
-        // SAFETY: likewise.
-        unsafe { s.store_f32(to.add(i), s.mul(value, factor)) };
-        i += S::LANES;
-    }
-    if whole < count {
-        // SAFETY: the rest of the row.
-        let value = unsafe { E::load_part(s, from.add(whole), count - whole) };
-        // SAFETY: below `count` rounded up.
-        unsafe { s.store_f32(to.add(whole), s.mul(value, factor)) };
-    }
-}
-
-/// Whether no element is infinite or NaN.
-///
-/// # Safety
-/// `count` rows of `depth` elements, a whole number of vectors, are readable.
-#[inline(always)]
-unsafe fn all_finite<S: Simd>(s: S, rows: Rows, count: usize, depth: usize) -> bool {
-    // 0 * x is 0 for finite x, else NaN, and NaN stays in a sum.
-    let mut sum = s.splat(0.0);
-    let zero = s.splat(0.0);
-    for row in 0..count {
-        let from = rows.data.wrapping_offset(row as isize * rows.stride);
-        let mut d = 0;
-        while d < depth {
-            // SAFETY: inside the row.
-            sum = s.fma(unsafe { s.load_f32(from.add(d)) }, zero, sum);
-            d += S::LANES;
-        }
-    }
-    s.sum(sum) == 0.0
-}
-
-impl<E> View<E> {
-    /// # Safety
-    /// `index` is inside the first three axes.
-    #[inline(always)]
-    unsafe fn row(&self, index: [usize; 3]) -> *mut E {
-        let offset: isize = (0..3).map(|axis| index[axis] as isize * self.strides[axis]).sum();
-        // SAFETY: inside the tensor's checked span by this function's contract.
-        unsafe { self.data.offset(offset) }
-    }
-}
-
 // SAFETY: blocks are independent, outputs lie apart (`expect_writable`), inputs are only read.
 unsafe impl<E: Element> Job for Attention<E> {
     #[inline(always)]
@@ -452,7 +382,7 @@ unsafe impl<E: Element> Job for Attention<E> {
             let start = block * self.rows_per_block;
             let end = (start + self.rows_per_block).min(self.q_len * self.group);
             // SAFETY: the item is one of this job's.
-            unsafe { self.block(s, pair / self.kv_heads, pair % self.kv_heads, start..end) };
+            unsafe { self.block(s, self.pair(pair), start..end, 0..self.kv_len, None) };
         }
     }
 }

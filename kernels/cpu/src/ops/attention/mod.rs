@@ -8,6 +8,8 @@
 mod block;
 mod multiply;
 mod softmax;
+mod split;
+mod tiles;
 
 use half::{bf16, f16};
 
@@ -27,7 +29,8 @@ struct View<E> {
 
 /// Checks the arguments and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
-    let (out, q, k, v) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?, args.tensor(3)?);
+    let mut tensors = [Tensor::EMPTY; 4];
+    let [out, q, k, v] = args.tensors(&mut tensors)?;
     let scale = args.float(4)?;
     let causal = args.flag(5)?;
     if !scale.is_finite() {
@@ -67,7 +70,7 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
         DType::Bf16 => run::<bf16>,
         DType::F16 => run::<f16>,
     };
-    run(function, [&out, &q, &k, &v], scale, causal)
+    run(function, [out, q, k, v], scale, causal)
 }
 
 fn run<E: Element>(function: &'static str, tensors: [&Tensor; 4], scale: f64, causal: bool) -> Result<(), Failed> {
@@ -85,5 +88,9 @@ fn run<E: Element>(function: &'static str, tensors: [&Tensor; 4], scale: f64, ca
     let products = pairs.saturating_mul((2 * group) as u64).saturating_mul(shape[1] as u64);
     let seen = if causal { products / 2 } else { products };
     let bytes = pairs.saturating_mul(2 * size_of::<E>() as u64);
-    launch(function, &job, job.items(), (seen / 40).max(bytes / 25))
+    let cost = (seen / 40).max(bytes / 25);
+    match split::parts(&job) {
+        1 => launch(function, &job, job.items(), cost),
+        parts => split::run(function, &job, parts, cost),
+    }
 }

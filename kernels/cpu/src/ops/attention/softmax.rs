@@ -19,6 +19,13 @@ impl Running {
     /// Nothing seen.
     pub(super) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 
+    /// What is taken from scores before they become powers of two. Where all scores are -inf that is 0, so that their
+    /// weights are 0 and not NaN: another tile may have a finite score.
+    #[inline(always)]
+    pub(super) fn shift(self) -> f32 {
+        if self.max == f32::NEG_INFINITY { 0.0 } else { self.max }
+    }
+
     /// Turns the first `seen` scores of a tile's row into weights, zeroes those up to `width`, and scales the row of
     /// the output where the maximum has grown.
     ///
@@ -51,8 +58,7 @@ impl Running {
         }
         let tile_max = s.max_lane(top);
         let max = if tile_max > self.max { tile_max } else { self.max };
-        // Where all scores are -inf their weights are 0, not NaN: a later tile may have a finite score.
-        let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
+        let shift = Self { max, ..*self }.shift();
         let shift_lanes = s.splat(shift);
         let mut sums = s.splat(0.0);
         let mut i = 0;

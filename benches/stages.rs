@@ -1,0 +1,171 @@
+//! The stages of a kernel's path, from its name to a plan.
+//!
+//! - `resolve`: choosing among builds of which only the names are known; one of them fits.
+//! - `verify`: reading and hashing every file of a build from the page cache, and sealing the library's copy. The
+//!   throughput counts the files' bytes.
+//! - `get`: [`Hub::get`] in a hub that has brought up nothing, with the files in the cache and the library in the
+//!   process: a look into the cache, verify, and a look-up by digest.
+//! - `first_get` and `first_load`: the same in a process that has loaded nothing, and its `dlopen` with the handshake
+//!   alone. A child process does each once and reports its own clock, so that its start does not count.
+//! - `plan`: `use_kernels` for the 151 slots of a 30-layer Llama, the kernels being in the process.
+
+mod support;
+
+use std::hint::black_box;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use criterion::measurement::WallTime;
+use criterion::{BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput};
+use kernelhub::bind::{Activation, Contract};
+use kernelhub::dtype::DType;
+use kernelhub::hub::Hub;
+use kernelhub::resolve::{Candidate, Request, resolve};
+use kernelhub::swap::{KernelConfig, SlotSpec, Slots};
+use kernelhub::variant::DeviceKey;
+use kernelhub::verify::verify;
+use support::{PACKS, Registry, ms, repo};
+
+/// Set for a child: the cache that it reads.
+const CHILD_CACHE: &str = "KERNELHUB_BENCH_CACHE";
+/// Set for a child: the pack that it brings up.
+const CHILD_PACK: &str = "KERNELHUB_BENCH_PACK";
+
+fn main() -> anyhow::Result<()> {
+    if let (Some(cache), Ok(pack)) = (std::env::var_os(CHILD_CACHE), std::env::var(CHILD_PACK)) {
+        return first(&Hub::builder().cache(cache).offline(true).build()?, &pack);
+    }
+    support::run(|criterion, registry| {
+        candidates(criterion, registry);
+        builds(criterion, registry)?;
+        first_loads(criterion, registry)?;
+        plan(criterion, registry)
+    })
+}
+
+/// `count` names of builds, the last of which is for this machine's processor.
+fn names(count: usize) -> Vec<String> {
+    let backends = ["cu118", "cu126", "cu128", "cu130", "rocm63", "rocm72", "xpu20253", "cpu"];
+    let torches = (6..15).flat_map(|minor| backends.map(|backend| format!("torch2{minor}-cxx11-{backend}")));
+    let systems = ["x86_64-linux", "aarch64-linux", "x86_64-windows"];
+    let builds = torches.flat_map(|build| systems.map(|system| format!("{build}-{system}")));
+    let ours = format!("tvm-ffi01-cpu-{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    builds.take(count - 1).chain([ours]).collect()
+}
+
+fn candidates(criterion: &mut Criterion, registry: &Registry) {
+    let mut group = support::group(criterion, "resolve", (ms(200), ms(1_000), 30));
+    let request = Request::device(DeviceKey::Cpu);
+    for count in [4, 20, 200] {
+        let names = names(count);
+        let candidates = Candidate::from_names(names.iter().map(String::as_str));
+        group.bench_function(BenchmarkId::from_parameter(format!("{count} candidates")), |bencher| {
+            bencher.iter(|| resolve(black_box(&candidates), registry.system(), &request));
+        });
+    }
+    group.finish();
+}
+
+fn builds(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
+    // Brings every pack into the cache and the process.
+    let hub = registry.hub()?;
+    let mut group = support::group(criterion, "verify", (ms(200), ms(1_000), 20));
+    for pack in PACKS {
+        let kernel = hub.get(&repo(pack)?, 1, DeviceKey::Cpu)?;
+        group.throughput(Throughput::Bytes(kernel.snapshot().bytes()));
+        group.bench_function(BenchmarkId::from_parameter(pack), |bencher| {
+            bencher.iter_with_large_drop(|| verify(&kernel.fetched().snapshot).expect("verified a moment ago"));
+        });
+    }
+    group.finish();
+
+    let mut group = support::group(criterion, "get", (ms(200), ms(1_000), 20));
+    for pack in PACKS {
+        let repo = repo(pack)?;
+        group.bench_function(BenchmarkId::from_parameter(pack), |bencher| {
+            bencher.iter_batched(
+                || registry.hub().expect("built before"),
+                |hub| (hub.get(&repo, 1, DeviceKey::Cpu).expect("in the cache"), hub),
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+/// A child's work: brings up one pack and prints the nanoseconds of the whole and of the load.
+#[expect(clippy::print_stdout, reason = "how a child reports")]
+fn first(hub: &Hub, pack: &str) -> anyhow::Result<()> {
+    let repo = repo(pack)?;
+    let clock = Instant::now();
+    let kernel = hub.get(&repo, 1, DeviceKey::Cpu)?;
+    let whole = clock.elapsed();
+    let load = Duration::from_secs_f64(kernel.times().load_ms / 1e3);
+    println!("{} {}", whole.as_nanos(), load.as_nanos());
+    Ok(())
+}
+
+/// Has a child bring up `pack`; returns the time of the whole and of the load.
+fn in_child(registry: &Registry, pack: &str) -> anyhow::Result<[Duration; 2]> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let output = command.env(CHILD_CACHE, registry.cache()).env(CHILD_PACK, pack).output()?;
+    let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let mut times = text.split_whitespace().filter_map(|number| number.parse().ok().map(Duration::from_nanos));
+    let pair = times.next().zip(times.next());
+    pair.map(|(whole, load)| [whole, load]).with_context(|| format!("the child gave no times: {error}"))
+}
+
+fn first_loads(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
+    // Recorded manifests are what a child resolves by.
+    let hub = registry.hub()?;
+    for pack in PACKS {
+        hub.get(&repo(pack)?, 1, DeviceKey::Cpu)?;
+        in_child(registry, pack)?;
+    }
+    for (which, name) in ["first_get", "first_load"].into_iter().enumerate() {
+        let mut group = support::group(criterion, name, (ms(1), ms(300), 10));
+        for pack in PACKS {
+            group.bench_function(BenchmarkId::from_parameter(pack), |bencher| {
+                let once = || in_child(registry, pack).expect("a child ran before")[which];
+                bencher.iter_custom(|iterations| (0..iterations).map(|_| once()).sum());
+            });
+        }
+        group.finish();
+    }
+    Ok(())
+}
+
+/// The slots of a Llama of 30 layers: two norms, one rotary embedding, one feed-forward block and one attention in
+/// each, and the last norm.
+fn llama_slots() -> Slots {
+    let slots = Slots::new(DeviceKey::Cpu);
+    let claim = |path: String, layer: &str, contract, last_dim| {
+        let spec = SlotSpec { path, layer: layer.to_owned(), contract, dtype: DType::F32, last_dim, trainable: false };
+        // The plan counts slots, held or not.
+        let _slot = slots.slot(spec);
+    };
+    for index in 0..30 {
+        claim(format!("model.layers.{index}.input_layernorm"), "RMSNorm", Contract::RmsNorm, 576);
+        claim(format!("model.layers.{index}.self_attn.rotary"), "RotaryEmbedding", Contract::Rotary, 64);
+        claim(format!("model.layers.{index}.self_attn.attn"), "FlashAttention", Contract::Attention, 64);
+        claim(format!("model.layers.{index}.post_attention_layernorm"), "RMSNorm", Contract::RmsNorm, 576);
+        let gated = Contract::GatedActivation(Activation::Silu);
+        claim(format!("model.layers.{index}.mlp"), "SiluAndMul", gated, 1_536);
+    }
+    claim("model.norm".to_owned(), "RMSNorm", Contract::RmsNorm, 576);
+    slots
+}
+
+fn plan(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
+    let (hub, config, slots) = (registry.hub()?, KernelConfig::standard()?, llama_slots());
+    let report = slots.use_kernels(&hub, &config)?;
+    anyhow::ensure!(report.swapped() == 151, "not every slot has a kernel: {report}");
+    let mut group: BenchmarkGroup<'_, WallTime> = support::group(criterion, "plan", (ms(200), ms(1_000), 30));
+    group.bench_function(BenchmarkId::from_parameter("use_kernels, 151 slots"), |bencher| {
+        bencher.iter_with_large_drop(|| slots.use_kernels(&hub, &config).expect("planned before"));
+    });
+    group.finish();
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! A kernel's whole path: by manifest, over HTTP or from files, into a cache, checked, and loaded.
+
+mod cache;
+#[cfg(feature = "wgpu")]
+mod shaders;
+mod unknown;

@@ -1,0 +1,62 @@
+//! The project's own kernels, as `cargo xtask fetch-kernels` packs them.
+#![expect(clippy::print_stdout, reason = "a test that skips says why")]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use kernelhub::bind::LayerKernel;
+use kernelhub::fetch::Location;
+use kernelhub::hub::{Hub, HubBuilder};
+use kernelhub::manifest::KernelManifest;
+use kernelhub::variant::DeviceKey;
+
+/// Names the folder of archives and manifests. Set: a kernel that is absent is a failure. Unset: the workspace's own
+/// registry is taken when it is there, and the tests that need it skip with a reason when it isn't.
+const VARIABLE: &str = "KERNELHUB_TEST_REGISTRY";
+
+pub(crate) const NAMES: [&str; 4] = ["rmsnorm", "rotary", "activation", "flash-attn2"];
+
+/// The registry's folder, or `None` with a printed reason.
+pub(crate) fn registry() -> Option<PathBuf> {
+    let (folder, is_demanded) = match std::env::var_os(VARIABLE) {
+        Some(folder) => (PathBuf::from(folder), true),
+        None => (Path::new(env!("CARGO_MANIFEST_DIR")).join("target/registry"), false),
+    };
+    let absent: Vec<_> = NAMES.iter().filter(|name| !folder.join(format!("{name}.toml")).is_file()).collect();
+    if absent.is_empty() {
+        return Some(folder);
+    }
+    let reason =
+        format!("{} lacks the manifests of {absent:?}; `cargo xtask fetch-kernels` makes them", folder.display());
+    assert!(!is_demanded, "{VARIABLE} is set, and {reason}");
+    println!("skipped: {reason}");
+    None
+}
+
+/// A hub's settings with the manifests of the registry.
+pub(crate) fn builder(registry: &Path) -> HubBuilder {
+    NAMES.iter().fold(Hub::builder().offline(true), |builder, name| {
+        let (manifest, location) = manifest(registry, name);
+        builder.manifest(manifest, location)
+    })
+}
+
+pub(crate) fn manifest(registry: &Path, name: &str) -> (KernelManifest, Location) {
+    let path = registry.join(format!("{name}.toml"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    (KernelManifest::parse(&text, name).unwrap(), Location::Local(path))
+}
+
+/// One hub for all tests of the process, on a cache that stays between runs. `None` with a printed reason without the
+/// packs.
+pub(crate) fn hub() -> Option<&'static Hub> {
+    static HUB: OnceLock<Hub> = OnceLock::new();
+    let registry = registry()?;
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("embedded-cache");
+    Some(HUB.get_or_init(|| builder(&registry).cache(cache).build().unwrap()))
+}
+
+/// One of our layers, bound for the processor.
+pub(crate) fn layer(hub: &Hub, kernel: &str, layer: &str) -> Arc<LayerKernel> {
+    hub.layer(&format!("kernelhub/{kernel}@v1").parse().unwrap(), layer, DeviceKey::Cpu).unwrap()
+}
