@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use oci_client::RegistryOperation;
+
 use super::artifact::{ACCEPT_MANIFESTS, Artifact};
 use super::session::{Session, Sink, block};
 use super::{MAX_IMAGE_MANIFEST_BYTES, OciError, OciReference};
@@ -13,7 +15,7 @@ use crate::manifest::KernelManifest;
 /// # Errors
 /// [`OciError`]; which one says what failed.
 pub(crate) fn pull_manifest(reference: &OciReference, timeout: Duration) -> Result<KernelManifest, OciError> {
-    let mut session = Session::new(reference, timeout)?;
+    let mut session = Session::new(reference, RegistryOperation::Pull, timeout)?;
     block(async {
         let (bytes, digest) = session.artifact().await?;
         let pinned = reference.pinned(digest);
@@ -38,7 +40,7 @@ pub(crate) fn pull_blob<E: From<OciError> + Send>(
     let Some(digest) = reference.digest() else {
         return Err(OciError::NoVersion { reference: reference.to_string() }.into());
     };
-    let mut session = Session::new(reference, timeout)?;
+    let mut session = Session::new(reference, RegistryOperation::Pull, timeout)?;
     block(async {
         session.get(&format!("blobs/sha256:{digest}"), "*/*", "blob", limit, sink).await?;
         Ok(session.requests)

@@ -47,7 +47,7 @@ pub fn push(publication: &Publication, target: &OciReference, options: &PushOpti
         replaced: false,
         unchanged: false,
     };
-    let mut session = Session::new(&tagged, options.timeout)?;
+    let mut session = Session::new(&tagged, RegistryOperation::Push, options.timeout)?;
     block(async {
         match session.artifact().await {
             Ok((_, existing)) if existing == digest => {

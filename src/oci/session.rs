@@ -26,6 +26,7 @@ pub(super) struct Session {
     http: reqwest::Client,
     client: Client,
     authorization: Option<HeaderValue>,
+    operation: RegistryOperation,
     pub(super) login: Login,
     /// Requests made, redirects and those for a login not counted.
     pub(super) requests: u32,
@@ -35,7 +36,13 @@ pub(super) struct Session {
 pub(super) type Sink<'a, E> = &'a mut (dyn FnMut(&[u8]) -> Result<(), E> + Send);
 
 impl Session {
-    pub(super) fn new(reference: &OciReference, timeout: Duration) -> Result<Self, OciError> {
+    /// `operation` is what a login is asked for: some registries deny that a repository exists to those who may only
+    /// read, so that who is about to push asks for that.
+    pub(super) fn new(
+        reference: &OciReference,
+        operation: RegistryOperation,
+        timeout: Duration,
+    ) -> Result<Self, OciError> {
         let http = reqwest::Client::builder()
             .user_agent(USER_AGENT)
             .connect_timeout(timeout)
@@ -49,6 +56,7 @@ impl Session {
             http,
             client,
             authorization: None,
+            operation,
             login: Login::Anonymous,
             requests: 0,
         })
@@ -139,7 +147,7 @@ impl Session {
         };
         if let Some(challenge) = of("bearer ") {
             self.check_realm(challenge)?;
-            let token = token(&self.client, &self.reference, &credentials, RegistryOperation::Pull).await?;
+            let token = token(&self.client, &self.reference, &credentials, self.operation).await?;
             self.authorization = match token {
                 Some(token) => Some(self.header(&format!("Bearer {token}"))?),
                 None => return Err(self.unauthorized()),
