@@ -100,6 +100,12 @@ pub enum OciError {
         /// What is wrong with the file. Never its content.
         reason: String,
     },
+    /// The registry sent an answer that the client cannot work with, such as a token that no header can hold.
+    #[error("{registry} sent an answer that cannot be used")]
+    Unusable {
+        /// The registry.
+        registry: String,
+    },
     /// The registry answered with another status.
     #[error("{url}: expected HTTP status 200, got {status}{}", detail(.message))]
     Status {

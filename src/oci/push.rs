@@ -11,7 +11,7 @@ use oci_client::manifest::OCI_IMAGE_MEDIA_TYPE;
 use oci_client::{Client, RegistryOperation};
 use reqwest::header::HeaderValue;
 
-use super::session::{self, Session, block, client_reference, protocol};
+use super::session::{self, Session, block_push, client_reference, protocol};
 use super::{OciError, OciReference, PushOptions, Pushed, artifact, credentials};
 use crate::digest::Sha256Digest;
 use crate::pack::Publication;
@@ -48,7 +48,7 @@ pub fn push(publication: &Publication, target: &OciReference, options: &PushOpti
         unchanged: false,
     };
     let mut session = Session::new(&tagged, RegistryOperation::Push, options.timeout)?;
-    block(async {
+    block_push(&tagged, async {
         match session.artifact().await {
             Ok((_, existing)) if existing == digest => {
                 pushed.unchanged = true;

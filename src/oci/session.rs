@@ -261,15 +261,33 @@ pub(super) fn protocol(
 pub(super) fn block<T: Send, E: From<OciError> + Send>(
     future: impl Future<Output = Result<T, E>> + Send,
 ) -> Result<T, E> {
+    on_thread(future).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The same for a future that pushes: the client puts every later token into a header without looking, and panics over
+/// one that is no header's value. What a registry answers ends in an error here.
+pub(super) fn block_push<T: Send>(
+    reference: &OciReference,
+    future: impl Future<Output = Result<T, OciError>> + Send,
+) -> Result<T, OciError> {
+    let registry = reference.registry().to_owned();
+    on_thread(future).unwrap_or_else(|_| Err(OciError::Unusable { registry }))
+}
+
+/// The outcome of a future, or its panic.
+fn on_thread<T: Send, E: From<OciError> + Send>(
+    future: impl Future<Output = Result<T, E>> + Send,
+) -> std::thread::Result<Result<T, E>> {
     let failed = |source| E::from(OciError::Client { source });
     std::thread::scope(|scope| {
         let run = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
             runtime.block_on(future)
         };
-        let thread =
-            std::thread::Builder::new().name("kernelhub-oci".to_owned()).spawn_scoped(scope, run).map_err(failed)?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        match std::thread::Builder::new().name("kernelhub-oci".to_owned()).spawn_scoped(scope, run) {
+            Ok(thread) => thread.join(),
+            Err(source) => Ok(Err(failed(source))),
+        }
     })
 }
 

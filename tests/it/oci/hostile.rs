@@ -287,3 +287,30 @@ fn a_push_is_done_only_when_the_artifact_can_be_read_back() {
     let error = push(&Published::new(), &reference(&server, "a"), false).unwrap_err();
     assert!(matches!(error, OciError::NotFound { what: "artifact", .. }), "{error:?}");
 }
+
+#[test]
+fn a_token_that_turns_bad_ends_in_an_error() {
+    // The first has a form that the client does not keep, so that it asks again.
+    let tokens = std::sync::Mutex::new(vec!["a\nb", "a.!.c"]);
+    let server = Server::start(move |request| {
+        let host =
+            request.headers.iter().find_map(|header| header.to_lowercase().strip_prefix("host: ").map(str::to_owned));
+        let host = host.unwrap();
+        match request.path.as_str() {
+            "/v2/" => Reply {
+                headers: vec![(
+                    "WWW-Authenticate".to_owned(),
+                    format!(r#"Bearer realm="http://{host}/token",service="x""#),
+                )],
+                ..Reply::error(401)
+            },
+            path if path.starts_with("/token") => {
+                let token = tokens.lock().unwrap().pop().unwrap_or("a\nb");
+                Reply::ok(json!({ "token": token }).to_string())
+            }
+            _ => Reply::error(404),
+        }
+    });
+    let error = push(&Published::new(), &reference(&server, "a"), false).unwrap_err();
+    assert!(matches!(error, OciError::Unusable { .. }), "{error:?}");
+}
