@@ -37,6 +37,8 @@
 #[cfg(feature = "oci")]
 mod artifact;
 #[cfg(feature = "oci")]
+mod client;
+#[cfg(feature = "oci")]
 mod credentials;
 mod error;
 #[cfg(not(feature = "oci"))]
@@ -45,6 +47,8 @@ mod off;
 mod pull;
 #[cfg(feature = "oci")]
 mod push;
+#[cfg(feature = "oci")]
+mod redirect;
 mod reference;
 #[cfg(feature = "oci")]
 mod session;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use oci_client::RegistryOperation;
 
 use super::artifact::{ACCEPT_MANIFESTS, Artifact};
-use super::session::{Session, Sink, block};
+use super::client::block;
+use super::session::{Session, Sink};
 use super::{MAX_IMAGE_MANIFEST_BYTES, OciError, OciReference};
 use crate::digest::Sha256Digest;
 use crate::manifest::KernelManifest;

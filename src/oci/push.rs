@@ -11,7 +11,8 @@ use oci_client::manifest::OCI_IMAGE_MEDIA_TYPE;
 use oci_client::{Client, RegistryOperation};
 use reqwest::header::HeaderValue;
 
-use super::session::{self, Session, block_push, client_reference, protocol};
+use super::client::{block_push, client, client_reference, protocol, token};
+use super::session::Session;
 use super::{OciError, OciReference, PushOptions, Pushed, artifact, credentials};
 use crate::digest::Sha256Digest;
 use crate::pack::Publication;
@@ -86,10 +87,10 @@ struct Upload<'a> {
 
 impl<'a> Upload<'a> {
     async fn start(reference: &'a OciReference, options: &PushOptions) -> Result<Self, OciError> {
-        let client = session::client(reference, options.timeout)?;
+        let client = client(reference, options.timeout)?;
         let credentials = credentials::find(reference.registry())?;
         // A registry may be read by everyone and still want a login for this.
-        session::token(&client, reference, &credentials, RegistryOperation::Push).await?;
+        token(&client, reference, &credentials, RegistryOperation::Push).await?;
         Ok(Self { client, reference, login: credentials.login })
     }
 

@@ -1,20 +1,17 @@
 //! Bounded reads from one repository of a registry.
 
-use std::future::Future;
 use std::io;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use oci_client::{Client, Reference, RegistryOperation};
+use oci_client::{Client, RegistryOperation};
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode, Url};
 
-use super::credentials::{self, Credentials};
+use super::client::{USER_AGENT, client, client_reference, token};
 use super::reference::is_loopback;
-use super::{Login, OciError, OciReference};
+use super::{Login, OciError, OciReference, credentials, redirect};
 
-/// Most redirects followed for one request. Registries send blobs from the store behind them.
-const MAX_REDIRECTS: usize = 5;
 /// How much of an error page is read, in bytes.
 const MAX_ERROR_BYTES: usize = 4 << 10;
 /// How much of it is shown, in characters.
@@ -47,7 +44,7 @@ impl Session {
             .user_agent(USER_AGENT)
             .connect_timeout(timeout)
             .read_timeout(timeout)
-            .redirect(reqwest::redirect::Policy::custom(follow))
+            .redirect(reqwest::redirect::Policy::custom(redirect::follow))
             .build()
             .map_err(|error| OciError::Client { source: io::Error::other(error) })?;
         let client = client(reference, timeout)?;
@@ -188,139 +185,6 @@ impl Session {
     }
 }
 
-/// Asks the registry for a token, and makes the client use it. `None`: the registry wants none, or takes user and
-/// password themselves.
-pub(super) async fn token(
-    client: &Client,
-    reference: &OciReference,
-    credentials: &Credentials,
-    operation: RegistryOperation,
-) -> Result<Option<String>, OciError> {
-    let token = client
-        .auth(&client_reference(reference), &credentials.auth(), operation)
-        .await
-        .map_err(|error| protocol(reference, "the login", error))?;
-    match token {
-        // The client takes it for a header's value without looking.
-        Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            Err(OciError::Unauthorized { registry: reference.registry().to_owned(), login: credentials.login })
-        }
-        token => Ok(token),
-    }
-}
-
-const USER_AGENT: &str = concat!("kernelhub/", env!("CARGO_PKG_VERSION"));
-
-/// The client for logins and pushes.
-pub(super) fn client(reference: &OciReference, timeout: Duration) -> Result<Client, OciError> {
-    use oci_client::client::{ClientConfig, ClientProtocol};
-    let plain = if reference.is_loopback() { vec![reference.registry().to_owned()] } else { Vec::new() };
-    let config = ClientConfig {
-        protocol: ClientProtocol::HttpsExcept(plain),
-        use_monolithic_push: true,
-        platform_resolver: None,
-        read_timeout: Some(timeout),
-        connect_timeout: Some(timeout),
-        user_agent: USER_AGENT,
-        ..ClientConfig::default()
-    };
-    Client::try_from(config).map_err(|error| OciError::Client { source: io::Error::other(error) })
-}
-
-/// The reference in the client's form.
-pub(super) fn client_reference(reference: &OciReference) -> Reference {
-    let (registry, repository) = (reference.registry().to_owned(), reference.repository().to_owned());
-    match (reference.digest(), reference.tag()) {
-        (Some(digest), _) => Reference::with_digest(registry, repository, format!("sha256:{digest}")),
-        (None, Some(tag)) => Reference::with_tag(registry, repository, tag.to_owned()),
-        // Never asked for by this name: a manifest needs a tag or a digest, and a blob has its own.
-        (None, None) => Reference::with_tag(registry, repository, "latest".to_owned()),
-    }
-}
-
-/// An error of the client in this room's words.
-pub(super) fn protocol(
-    reference: &OciReference,
-    action: &'static str,
-    error: oci_client::errors::OciDistributionError,
-) -> OciError {
-    use oci_client::errors::OciDistributionError as Error;
-    match error {
-        Error::ServerError { code, message, .. } => {
-            OciError::Status { url: reference.to_string(), status: code, message: shorten(&message) }
-        }
-        Error::RequestError(source) => {
-            OciError::Transport { url: reference.to_string(), bytes: 0, source: source.without_url() }
-        }
-        error => OciError::Protocol { reference: reference.to_string(), action, source: Box::new(error) },
-    }
-}
-
-/// Runs a future to its end, on a thread of its own, because the caller's may belong to an asynchronous runtime, in
-/// which no second one may block.
-pub(super) fn block<T: Send, E: From<OciError> + Send>(
-    future: impl Future<Output = Result<T, E>> + Send,
-) -> Result<T, E> {
-    on_thread(future).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// The same for a future that pushes: the client puts every later token into a header without looking, and panics over
-/// one that is no header's value. What a registry answers ends in an error here.
-pub(super) fn block_push<T: Send>(
-    reference: &OciReference,
-    future: impl Future<Output = Result<T, OciError>> + Send,
-) -> Result<T, OciError> {
-    let registry = reference.registry().to_owned();
-    on_thread(future).unwrap_or_else(|_| Err(OciError::Unusable { registry }))
-}
-
-/// The outcome of a future, or its panic.
-fn on_thread<T: Send, E: From<OciError> + Send>(
-    future: impl Future<Output = Result<T, E>> + Send,
-) -> std::thread::Result<Result<T, E>> {
-    let failed = |source| E::from(OciError::Client { source });
-    std::thread::scope(|scope| {
-        let run = || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-            runtime.block_on(future)
-        };
-        match std::thread::Builder::new().name("kernelhub-oci".to_owned()).spawn_scoped(scope, run) {
-            Ok(thread) => thread.join(),
-            Err(source) => Ok(Err(failed(source))),
-        }
-    })
-}
-
-/// Follows a redirect, unless it leads to plain http off this machine, or to no web server.
-fn follow(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
-    match refusal(attempt.previous(), attempt.url()) {
-        None => attempt.follow(),
-        Some(reason) => {
-            let target = shorten(&attempt.url().origin().ascii_serialization());
-            attempt.error(RefusedRedirect { target, reason })
-        }
-    }
-}
-
-/// Why a redirect is not followed, given every URL before it.
-fn refusal(previous: &[Url], target: &Url) -> Option<&'static str> {
-    let is_here = |url: &Url| url.host_str().is_some_and(is_loopback);
-    match target.scheme() {
-        "http" | "https" if previous.len() > MAX_REDIRECTS => Some("on after too many redirects"),
-        "http" if previous.iter().any(|url| url.scheme() == "https") => Some("from https to http"),
-        "http" if !is_here(target) => Some("to plain http off this machine"),
-        "http" | "https" => None,
-        _ => Some("to a scheme other than http and https"),
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("it leads {reason}, to {target}")]
-struct RefusedRedirect {
-    target: String,
-    reason: &'static str,
-}
-
 /// What an error page says, as much of it as may stand in a message.
 async fn message(answer: Response) -> String {
     let mut text = Vec::new();
@@ -335,30 +199,6 @@ async fn message(answer: Response) -> String {
 }
 
 /// A foreign text, escaped and cut.
-fn shorten(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     text.escape_debug().take(MAX_ERROR_CHARS).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use reqwest::Url;
-
-    use super::{MAX_REDIRECTS, refusal};
-
-    #[test]
-    fn redirects_never_lead_into_the_clear() {
-        let refusal = |previous: &[&str], target: &str| {
-            let previous: Vec<Url> = previous.iter().map(|url| Url::parse(url).unwrap()).collect();
-            refusal(&previous, &Url::parse(target).unwrap())
-        };
-        assert_eq!(refusal(&["https://a/"], "https://b/"), None);
-        assert_eq!(refusal(&["http://127.0.0.1/"], "http://localhost:9/"), None);
-        assert_eq!(refusal(&["http://127.0.0.1/"], "https://b/"), None);
-        assert_eq!(refusal(&["http://127.0.0.1/"], "http://b/"), Some("to plain http off this machine"));
-        assert_eq!(refusal(&["https://a/"], "http://127.0.0.1/"), Some("from https to http"));
-        assert_eq!(refusal(&["https://a/"], "file:///etc/passwd"), Some("to a scheme other than http and https"));
-        let many = ["https://a/"; MAX_REDIRECTS + 1];
-        assert_eq!(refusal(&many[..MAX_REDIRECTS], "https://a/"), None);
-        assert!(refusal(&many, "https://a/").is_some());
-    }
 }

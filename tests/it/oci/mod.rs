@@ -2,6 +2,7 @@
 
 mod hostile;
 mod login;
+mod misled;
 mod registry;
 mod round_trip;
 
