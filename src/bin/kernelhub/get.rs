@@ -14,7 +14,7 @@ use crate::manifests::HubOptions;
 pub(crate) struct Options {
     /// The kernel, such as kernelhub/rmsnorm@v1.
     #[arg(value_name = "ORG/NAME@vN")]
-    kernel: KernelRef,
+    kernel: String,
     /// The device to load it for: cpu, cuda, rocm, xpu, hpu, mps, npu, neuron, tpu or wgpu.
     #[arg(long, default_value = "cpu")]
     device: DeviceKey,
@@ -26,7 +26,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let reference = &options.kernel;
+    let reference: KernelRef = options.kernel.parse().map_err(Failure::plain)?;
     if reference.layer.is_some() {
         return Err(Failure::new(
             format!("{} names a layer, and get brings a whole kernel", options.kernel),
