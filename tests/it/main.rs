@@ -9,6 +9,7 @@ mod host_reference;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
+mod hub_source;
 mod registry;
 mod resolve;
 mod support;
