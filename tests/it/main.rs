@@ -10,6 +10,7 @@ mod gpu;
 #[cfg(feature = "cli")]
 mod host_reference;
 mod hub;
+mod hub_source;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;

@@ -21,7 +21,10 @@ fn an_unknown_kernel_says_how_to_make_it_known() {
     let (_cache, hub) = empty();
     for (repo, hint) in [("somebody/kernel", "--manifest"), ("kernelhub/rmsnorm", "cargo xtask fetch-kernels")] {
         let error = hub.get(&repo.parse().unwrap(), 1, Cpu).unwrap_err();
-        assert!(matches!(&error, HubError::Unknown { revision, known, .. } if *revision == 1.into() && known.is_empty()), "{error:?}");
+        assert!(
+            matches!(&error, HubError::Unknown { revision, known, .. } if *revision == 1.into() && known.is_empty()),
+            "{error:?}"
+        );
         assert_eq!(error.to_string(), format!("{repo}@v1 is not known here; no version of it is"));
         assert!(error.hint().unwrap().contains(hint));
     }
@@ -44,7 +47,10 @@ fn an_unknown_version_lists_the_known_ones() {
     with(&[&packs[0]]).get(&repo, 10, Cpu).unwrap();
     let hub = with(&[&packs[1], &packs[2]]);
     let error = hub.get(&repo, 4, Cpu).unwrap_err();
-    assert!(matches!(&error, HubError::Unknown { revision, known, .. } if *revision == 4.into() && *known == [3, 7, 10]), "{error:?}");
+    assert!(
+        matches!(&error, HubError::Unknown { revision, known, .. } if *revision == 4.into() && *known == [3, 7, 10]),
+        "{error:?}"
+    );
     assert_eq!(error.to_string(), "kernelhub-tests/many@v4 is not known here; known: v3, v7, v10");
     assert_eq!(error.hint().as_deref(), Some("ask for one of the known versions"));
 

@@ -1,6 +1,7 @@
 //! What several rooms' tests share.
 
 pub(crate) mod embedded;
+pub(crate) mod hub;
 pub(crate) mod native;
 pub(crate) mod packs;
 pub(crate) mod server;
