@@ -292,9 +292,11 @@ impl Fetcher {
             }
             Location::Oci(reference) => {
                 let mut incoming = Incoming::create(location.to_string(), size, partial, name, session)?;
-                let requests = crate::oci::pull_blob(reference, size, self.options.timeout, &mut |piece: &[u8]| {
+                let pulled = crate::oci::pull_blob(reference, size, self.options.timeout, &mut |piece: &[u8]| {
                     incoming.push(piece)
-                })?;
+                });
+                // A pull does not go on where another broke off, so that nothing of it is kept.
+                let requests = pulled.inspect_err(|_: &FetchError| _ = std::fs::remove_file(partial))?;
                 (0..requests).for_each(|_| session.cost.add_request());
                 incoming.finish(sha256)
             }

@@ -47,17 +47,25 @@ impl Hub {
         session: &Session<'_>,
     ) -> Result<(&dyn Source, Builds), HubError> {
         for source in self.sources_for(repo) {
-            if let Some(builds) = source.builds(repo, revision, session)? {
-                return Ok((source, builds));
+            match source.builds(repo, revision, session) {
+                Ok(Some(builds)) => return Ok((source, builds)),
+                Ok(None) => {}
+                // Other versions that are here say more than that this one cannot be asked for.
+                Err(error @ FetchError::Offline { .. }) => match self.known_versions(repo, session) {
+                    known if known.is_empty() => return Err(error.into()),
+                    known => return Err(HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known }),
+                },
+                Err(error) => return Err(error.into()),
             }
         }
-        let mut known = Vec::new();
-        for source in self.sources_for(repo) {
-            known.extend(source.versions(repo, session).unwrap_or_default().iter().map(|version| version.version));
-        }
-        known.sort_unstable();
-        known.dedup();
+        let known = self.known_versions(repo, session);
         Err(HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known })
+    }
+
+    /// The versions that can be listed now, ascending.
+    fn known_versions(&self, repo: &RepoId, session: &Session<'_>) -> Vec<u32> {
+        let versions = self.sources_for(repo).flat_map(|source| source.versions(repo, session).unwrap_or_default());
+        versions.map(|version| version.version).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
     }
 
     /// Chooses by name, reads the metadata of what was chosen, and chooses again with what it says, until that changes
