@@ -6,10 +6,10 @@
 mod gpu;
 #[cfg(feature = "cli")]
 mod host_reference;
+mod hub_source;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
-mod hub_source;
 mod registry;
 mod resolve;
 mod support;
