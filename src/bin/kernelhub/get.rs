@@ -2,20 +2,19 @@
 
 use clap::Args;
 use kernelhub::bind::Code;
-use kernelhub::fetch::Revision;
 use kernelhub::hub::Kernel;
-use kernelhub::names::RepoId;
 use kernelhub::variant::DeviceKey;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::kernel_name::KernelName;
 use crate::manifests::HubOptions;
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// The kernel with its version, commit, branch or tag, such as kernelhub/rmsnorm@v1.
     #[arg(value_name = "ORG/NAME@REVISION")]
-    kernel: String,
+    kernel: KernelName,
     /// The device to load it for: cpu, cuda, rocm, xpu, hpu, mps, npu, neuron, tpu or wgpu.
     #[arg(long, default_value = "cpu")]
     device: DeviceKey,
@@ -27,18 +26,13 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let (repo, revision) = match options.kernel.split_once('@') {
-        Some((repo, revision)) => (repo, Some(revision)),
-        None => (options.kernel.as_str(), None),
-    };
-    let repo: RepoId = repo.parse().map_err(Failure::plain)?;
-    let revision: Option<Revision> = revision.map(str::parse).transpose().map_err(Failure::plain)?;
+    let KernelName { repo, revision } = &options.kernel;
     let (hub, _) = options.hub.hub()?;
     let revision = match revision {
-        Some(revision) => revision,
-        None => hub.default_version(&repo)?.into(),
+        Some(revision) => revision.clone(),
+        None => hub.default_version(repo)?.into(),
     };
-    let kernel = hub.get(&repo, revision, options.device)?;
+    let kernel = hub.get(repo, revision, options.device)?;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&as_json(&kernel)).map_err(Failure::plain)?);
         return Ok(());

@@ -9,6 +9,7 @@ mod failure;
 mod fetch;
 mod generate;
 mod get;
+mod kernel_name;
 #[path = "../../../examples/llama/mod.rs"]
 mod llama;
 mod manifests;

@@ -63,8 +63,8 @@ fn every_slip_in_a_manifest_is_named() {
         ("schema = 1\n", "", "missing field `schema`"),
         ("schema = 1", "schema = 2\nnew = 3", "schema 2"),
         ("schema = 1", "schema = 2", "update kernelhub"),
-        ("\"b94d27b9", "\"B94D27B9", "not a digest"),
-        ("\"b94d27b9", "\"b94d", "not a digest"),
+        ("\"b94d27b9", "\"B94D27B9", "not a sha256 digest"),
+        ("\"b94d27b9", "\"b94d", "not a sha256 digest"),
         ("kernelhub/rmsnorm", "../rmsnorm", "unsafe repo id"),
         ("tvm-ffi01-cpu-x86_64-linux", "..", "variant"),
         ("tvm-ffi01-cpu-x86_64-linux", "../../x", "variant"),
@@ -107,8 +107,8 @@ fn the_embedded_hub_manifests_are_valid_and_named_after_their_kernels() {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        // The folder beside them holds mappings.
         if path.is_dir() {
-            // The mappings, which are no manifests.
             continue;
         }
         let manifest = KernelManifest::parse(&fs::read_to_string(&path).unwrap(), &path.display().to_string()).unwrap();
