@@ -9,6 +9,7 @@ mod host_reference;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
+mod lock;
 mod registry;
 mod resolve;
 mod support;
