@@ -46,6 +46,7 @@
 //! # }
 //! ```
 
+mod adopt;
 mod archive;
 mod cache;
 mod download;
@@ -59,11 +60,13 @@ mod lock;
 mod progress;
 
 pub use archive::ArchiveError;
+pub(crate) use archive::{UnpackError, unpack_bundle};
 pub use cache::{Cache, Snapshot};
 pub use error::FetchError;
 pub use fetcher::{FetchOptions, Fetched, Fetcher, Reuse};
 pub use limits::{
-    MAX_ARCHIVE_BYTES, MAX_ENTRIES, MAX_FILE_BYTES, MAX_RATIO, MAX_TOTAL_BYTES, MAX_WINDOW_BYTES, RATIO_SLACK_BYTES,
+    MAX_ARCHIVE_BYTES, MAX_BUNDLE_BYTES, MAX_ENTRIES, MAX_FILE_BYTES, MAX_RATIO, MAX_TOTAL_BYTES, MAX_WINDOW_BYTES,
+    RATIO_SLACK_BYTES,
 };
 pub use location::Location;
 pub use progress::{NoProgress, Progress};

@@ -10,6 +10,7 @@
 mod builder;
 mod error;
 mod kernel;
+pub mod lock;
 mod prefetch;
 mod provider;
 

@@ -49,7 +49,7 @@ impl Hub {
     }
 
     /// The builds that the machine's devices would be given, each once, in the manifest's order.
-    fn for_this_machine<'a>(&self, manifest: &'a KernelManifest) -> Result<Vec<&'a Artifact>, HubError> {
+    pub(super) fn for_this_machine<'a>(&self, manifest: &'a KernelManifest) -> Result<Vec<&'a Artifact>, HubError> {
         let mut keys = BTreeSet::from([DeviceKey::Cpu]);
         {
             let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);

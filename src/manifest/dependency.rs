@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::ManifestError;
 use crate::hint::nearest;
@@ -40,6 +40,31 @@ fn check_length(text: &str) -> Result<(), NameError> {
         return Err(NameError { what: "revision", value: text.to_owned(), reason: "longer than 200 bytes" });
     }
     Ok(())
+}
+
+/// A number for a version, a string for a revision: a branch may be called `v1` as well.
+impl Serialize for KernelVersion {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Version(version) => serializer.serialize_u32(*version),
+            Self::Revision(revision) => serializer.serialize_str(revision),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for KernelVersion {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a version number or a revision")]
+        enum Either {
+            Number(u32),
+            Text(String),
+        }
+        match Either::deserialize(deserializer)? {
+            Either::Number(version) => Ok(Self::Version(version)),
+            Either::Text(text) => Self::revision(&text).map_err(serde::de::Error::custom),
+        }
+    }
 }
 
 impl fmt::Display for KernelVersion {

@@ -214,10 +214,22 @@ impl KernelLock {
 
 fn dependency_entry(entry: &Object<'_>) -> Result<KernelLock, ManifestError> {
     entry.check_keys(LockEdition::Dependency.keys(), &["dependency", "lock"])?;
-    let dependency = entry.object("dependency")?;
-    dependency.check_keys(&["repo-id", "version", "revision"], &["repo-id"])?;
+    let (repo, version) = read_dependency(&entry.object("dependency")?)?;
     let lock = entry.object("lock")?;
     lock.check_keys(&["commit"], &["commit"])?;
+    Ok(KernelLock { repo, version: Some(version), commit: lock.parsed("commit")?, variants: BTreeMap::new() })
+}
+
+/// Reads a kernel that another kernel needs, as `metadata.json` lists it in `kernel-depends`: the same form.
+///
+/// # Errors
+/// As [`KernelsLock::parse`].
+pub fn kernel_dependency(value: &Value, origin: &str) -> Result<(RepoId, KernelVersion), ManifestError> {
+    read_dependency(&Object::of(value, origin, "kernel-depends".to_owned())?)
+}
+
+fn read_dependency(dependency: &Object<'_>) -> Result<(RepoId, KernelVersion), ManifestError> {
+    dependency.check_keys(&["repo-id", "version", "revision"], &["repo-id"])?;
     let version = match (dependency.map.get("version"), dependency.map.get("revision")) {
         (Some(version), None) => {
             let number = version.as_u64().and_then(|number| u32::try_from(number).ok());
@@ -230,12 +242,7 @@ fn dependency_entry(entry: &Object<'_>) -> Result<KernelLock, ManifestError> {
         (Some(_), Some(_)) => return Err(dependency.invalid("version", "excludes `revision`")),
         (None, None) => return Err(dependency.invalid("version", "expected `version` or `revision`")),
     };
-    Ok(KernelLock {
-        repo: dependency.parsed("repo-id")?,
-        version: Some(version),
-        commit: lock.parsed("commit")?,
-        variants: BTreeMap::new(),
-    })
+    Ok((dependency.parsed("repo-id")?, version))
 }
 
 fn variants_entry(entry: &Object<'_>) -> Result<KernelLock, ManifestError> {

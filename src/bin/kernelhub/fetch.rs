@@ -6,7 +6,7 @@ use clap::Args;
 use kernelhub::digest::Sha256Digest;
 use kernelhub::fetch::{FetchOptions, Fetcher, Location};
 use kernelhub::hub::{Prefetched, Selection};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::manifests::HubOptions;
@@ -34,21 +34,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     for manifest in &manifests {
         for build in hub.prefetch(&manifest.kernel.repo, manifest.kernel.version, selection)? {
             if !options.json {
-                println!("{}", line(&build));
+                println!("{}", build_line(&build));
             }
-            let Prefetched { snapshot, fetched, repaired, times, .. } = &build;
-            rows.push(json!({
-                "repo": snapshot.repo(),
-                "version": snapshot.version(),
-                "variant": snapshot.variant(),
-                "path": snapshot.root(),
-                "archive_sha256": snapshot.archive_sha256(),
-                "from_cache": fetched.from_cache,
-                "repaired": repaired,
-                "requests": fetched.requests,
-                "bytes_fetched": fetched.bytes_fetched,
-                "ms": { "fetch": times.fetch_ms, "verify": times.verify_ms },
-            }));
+            rows.push(build_json(&build));
         }
     }
     if options.json {
@@ -57,7 +45,26 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn line(build: &Prefetched) -> String {
+/// A build that was brought, for programs.
+pub(crate) fn build_json(build: &Prefetched) -> Value {
+    let Prefetched { snapshot, fetched, repaired, times, .. } = build;
+    json!({
+        "repo": snapshot.repo(),
+        "version": snapshot.version(),
+        "revision": format!("sha256:{}", snapshot.archive_sha256()),
+        "variant": snapshot.variant(),
+        "path": snapshot.root(),
+        "archive_sha256": snapshot.archive_sha256(),
+        "from_cache": fetched.from_cache,
+        "repaired": repaired,
+        "requests": fetched.requests,
+        "bytes_fetched": fetched.bytes_fetched,
+        "ms": { "fetch": times.fetch_ms, "verify": times.verify_ms },
+    })
+}
+
+/// A build that was brought, for people.
+pub(crate) fn build_line(build: &Prefetched) -> String {
     let Prefetched { snapshot, fetched, repaired, .. } = build;
     let how = match (repaired, fetched.from_cache) {
         (true, _) => "repaired",

@@ -181,12 +181,10 @@ impl Hint for LockError {
             Self::NotLocked { .. } | Self::Disagree { .. } | Self::NoDigests { .. } => {
                 "run `kernelhub lock` in the project".to_owned()
             }
-            Self::NoSuchVariant { variant, known, .. } => {
-                match nearest(variant, known.iter().map(String::as_str)) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("it has {}", known.join(", ")),
-                }
-            }
+            Self::NoSuchVariant { variant, known, .. } => match nearest(variant, known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("it has {}", known.join(", ")),
+            },
             Self::Violations { .. } => {
                 "what the server or the cache holds changed after the lock; if that is meant, lock again".to_owned()
             }
@@ -194,9 +192,7 @@ impl Hint for LockError {
             Self::BundleDigest { .. } | Self::Archive { .. } | Self::Bundle { .. } => {
                 "export it again and copy it whole".to_owned()
             }
-            Self::NotTheProjects { .. } => {
-                "export the bundle from the same lock files as this project has".to_owned()
-            }
+            Self::NotTheProjects { .. } => "export the bundle from the same lock files as this project has".to_owned(),
             Self::Format(source) => return source.hint(),
             Self::Config(source) => return source.hint(),
             Self::Hub(source) => return source.hint(),

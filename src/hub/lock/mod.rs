@@ -1,0 +1,30 @@
+//! Locked kernels: what a project pins, bringing exactly that, and carrying it to machines without a network.
+//!
+//! Owns: [`Project`], what a project declares; [`Locks`], its two lock files; [`Hub::lock`], [`Hub::download`],
+//! [`Hub::export`] and [`Hub::import`]. Refuses: to believe a lock about trust, and to repair what does not match one.
+//!
+//! Leaves behind: after a download or an import, every build that was asked for is in the cache, whole, and what the
+//! lock says that it is; or there is an error, and nothing that was not there before counts as locked.
+//!
+//! # The design choice
+//! `kernels.lock` stays what the Python package `kernels` 0.17 reads and writes, to the byte, although it holds commits
+//! only: a project has one lock for both tools. What holds builds to their bytes without asking a server again stands in
+//! `kernelhub.lock`. The price is two files that must agree, which is checked whenever they are read.
+
+mod bundle;
+mod download;
+mod error;
+mod make;
+mod project;
+
+pub use bundle::{BundledBuild, Exported, Imported, MAX_BUNDLE_BYTES};
+pub use error::LockError;
+pub use project::{Locks, Project};
+
+use crate::manifest::KernelVersion;
+use crate::names::RepoId;
+
+/// `owner/name@v1`.
+fn named(repo: &RepoId, version: &KernelVersion) -> String {
+    format!("{repo}@{version}")
+}

@@ -1,0 +1,342 @@
+//! The program's commands, run as a user runs them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::packs::{Published, VARIANT};
+use crate::support::server::Server;
+
+/// A machine of its own: a cache, a project, and nothing of the user's environment.
+struct Machine {
+    folder: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir(machine.project()).unwrap();
+        machine
+    }
+
+    fn project(&self) -> PathBuf {
+        self.folder.path().join("project")
+    }
+
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    fn declare(&self, dependencies: &str) {
+        let text = format!("[package]\nname = \"app\"\n[package.metadata.kernels.dependencies]\n{dependencies}\n");
+        fs::write(self.project().join("Cargo.toml"), text).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kernelhub"));
+        command.env_clear().env("HF_HOME", self.home()).env("HOME", self.folder.path());
+        // A wrong turn must fail, not ask the world.
+        command.env("HF_ENDPOINT", "http://127.0.0.1:9");
+        command.current_dir(self.project()).args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// The standard output of a run that succeeds.
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}\n{stderr}");
+        assert!(!output.stdout.contains(&0x1b) && !stderr.contains('\u{1b}'), "colours without a terminal");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
+        serde_json::from_str(&self.ok(&arguments)).unwrap()
+    }
+
+    /// The standard error of a run that fails with this code.
+    fn fails(&self, code: i32, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{stderr}");
+        assert_eq!(output.stdout, b"", "{arguments:?}");
+        stderr
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// A machine whose project locks the published kernel.
+fn locked(published: &Published) -> Machine {
+    let machine = Machine::new();
+    machine.declare("\"kernelhub/rmsnorm\" = 1");
+    machine.ok(&["lock", "--manifest", &text(&published.manifest_path())]);
+    machine
+}
+
+#[test]
+fn archives_are_locked_downloaded_and_held_to_the_lock() {
+    let published = Published::new();
+    let server = Server::folder(published.folder.path());
+    let machine = Machine::new();
+    machine.declare("\"kernelhub/rmsnorm\" = 1");
+    let locked = machine.json(&["lock", "--manifest", &server.url("rmsnorm.toml")]);
+    assert_eq!(locked["changed"], true);
+    assert_eq!(locked["kernels"][0]["source"], "archive");
+    assert_eq!(locked["kernels"][0]["variants"][0], VARIANT);
+    // The Python tool cannot fetch archives: its own file says nothing about them.
+    assert!(!machine.project().join("kernels.lock").exists());
+    let sidecar = fs::read_to_string(machine.project().join("kernelhub.lock")).unwrap();
+    assert!(sidecar.contains(&published.artifact().sha256.to_string()), "{sidecar}");
+    assert!(sidecar.contains(&server.url(&published.archive_name())), "{sidecar}");
+
+    // Locking again changes nothing, byte for byte.
+    assert_eq!(machine.json(&["lock", "--manifest", &server.url("rmsnorm.toml")])["changed"], false);
+    machine.ok(&["lock", "--check", "--manifest", &server.url("rmsnorm.toml")]);
+
+    // Another machine needs the lock alone, and brings it once.
+    let other = Machine::new();
+    fs::write(other.project().join("kernelhub.lock"), &sidecar).unwrap();
+    let rows = other.json(&["download"]);
+    assert_eq!((&rows[0]["variant"], &rows[0]["from_cache"]), (&VARIANT.into(), &false.into()));
+    let before = server.requests().len();
+    let rows = other.json(&["download", "--all-variants"]);
+    assert_eq!((rows.as_array().unwrap().len(), &rows[0]["from_cache"]), (1, &true.into()));
+    assert_eq!(server.requests().len(), before, "a warm download asks nobody");
+    other.ok(&["download", "--offline"]);
+
+    // A lock that says something else about the metadata is not met, whatever the cache holds.
+    let metadata = published.artifact().metadata_sha256.to_string();
+    let third = Machine::new();
+    fs::write(third.project().join("kernelhub.lock"), sidecar.replace(&metadata, &"0".repeat(64))).unwrap();
+    let error = third.fails(1, &["download"]);
+    assert!(error.contains("metadata.json") && error.contains(&metadata), "{error}");
+    let digest = published.artifact().sha256.to_string();
+    fs::write(third.project().join("kernelhub.lock"), sidecar.replace(&digest, &"0".repeat(64))).unwrap();
+    let error = third.fails(1, &["download"]);
+    assert!(error.contains(&digest), "{error}");
+}
+
+#[test]
+fn what_is_declared_wrongly_changes_no_file() {
+    let published = Published::new();
+    let manifest = text(&published.manifest_path());
+    let machine = locked(&published);
+    let before = fs::read(machine.project().join("kernelhub.lock")).unwrap();
+    for (dependencies, expected) in [
+        ("\"kernelhub/rmsnorm\" = 2", "v2"),
+        (
+            "\"kernelhub/rmsnorm\" = { version = 1, variants = [\"tvm-ffi01-cpu-aarch64-linux\"] }",
+            "did you mean tvm-ffi01-cpu-x86_64-linux?",
+        ),
+        ("\"kernelhub/rmsnorm\" = { verison = 1 }", "did you mean `version`?"),
+        ("\"nobody/nothing\" = 1", "nobody/nothing"),
+        ("", "no kernels are declared"),
+    ] {
+        machine.declare(dependencies);
+        let error = machine.fails(1, &["lock", "--offline", "--manifest", &manifest]);
+        assert!(error.contains(expected), "{dependencies}\n{error}");
+        assert_eq!(fs::read(machine.project().join("kernelhub.lock")).unwrap(), before);
+    }
+    // A KernelConfig declares kernels, too.
+    fs::write(machine.project().join("k.toml"), "RMSNorm = \"kernelhub/rmsnorm@v1:RMSNorm\"\n").unwrap();
+    machine.ok(&["lock", "k.toml", "--manifest", &manifest]);
+    assert_eq!(fs::read(machine.project().join("kernelhub.lock")).unwrap(), before);
+    // A project that is not locked, and one whose files disagree.
+    let bare = Machine::new();
+    assert!(bare.fails(1, &["download"]).contains("hint: run `kernelhub lock`"));
+    assert!(bare.fails(1, &["lock"]).contains("neither a Cargo.toml nor a pyproject.toml"));
+    machine.declare("\"kernelhub/rmsnorm\" = 1");
+    fs::write(machine.project().join("kernelhub.lock"), "schema = 1\n").unwrap();
+    assert!(machine.fails(1, &["lock", "--check", "--manifest", &manifest]).contains("out of date"));
+}
+
+#[test]
+fn a_bundle_carries_locked_kernels_to_a_machine_without_a_network() {
+    let published = Published::new();
+    let machine = locked(&published);
+    for name in ["kernels.tar", "kernels.tar.zst"] {
+        let exported = machine.json(&["export", name]);
+        let file = text(&machine.project().join(name));
+        let digest = exported["sha256"].as_str().unwrap();
+        assert_eq!(exported["bytes"], fs::metadata(&file).unwrap().len());
+        // The same locks and files give the same bytes.
+        assert_eq!(machine.json(&["export", "again.tar.zst"])["bytes"] == exported["bytes"], name.ends_with("zst"));
+
+        let island = Machine::new();
+        let imported = island.json(&["import", &file, "--sha256", digest, "--offline"]);
+        assert_eq!((&imported["anchored"], &imported["present"]), (&true.into(), &0.into()));
+        assert_eq!(imported["builds"][0]["variant"], VARIANT);
+        let again = island.json(&["import", &file, "--offline"]);
+        assert_eq!((&again["anchored"], &again["present"]), (&false.into(), &1.into()));
+        // The kernel is a hit by its name, offline, and by the lock.
+        fs::copy(machine.project().join("kernelhub.lock"), island.project().join("kernelhub.lock")).unwrap();
+        assert_eq!(island.json(&["download", "--offline"])[0]["from_cache"], true);
+        island.ok(&["import", &file, "--project", "."]);
+
+        // The project's own lock decides.
+        let lock = fs::read_to_string(island.project().join("kernelhub.lock")).unwrap();
+        let other = lock.replace(&published.artifact().metadata_sha256.to_string(), &"0".repeat(64));
+        fs::write(island.project().join("kernelhub.lock"), other).unwrap();
+        assert!(island.fails(1, &["import", &file, "--project", "."]).contains("not locked as the project locks it"));
+        assert!(island.fails(1, &["import", &file, "--sha256", &"0".repeat(64)]).contains("expected sha256 000"));
+    }
+}
+
+/// The entries of a tar, in order.
+fn entries(tar: &[u8]) -> Vec<(String, Vec<u8>)> {
+    use std::io::Read as _;
+    let mut archive = tar::Archive::new(tar);
+    let read = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_str().unwrap().to_owned();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        (name, content)
+    };
+    archive.entries().unwrap().map(read).collect()
+}
+
+fn tar_of(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, content) in entries {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        builder.append_data(&mut header, name, content.as_slice()).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+type Entries = Vec<(String, Vec<u8>)>;
+
+#[test]
+fn a_bundle_that_is_not_as_exported_places_nothing() {
+    let published = Published::new();
+    let machine = locked(&published);
+    machine.ok(&["export", "kernels.tar"]);
+    let good = fs::read(machine.project().join("kernels.tar")).unwrap();
+    let position = |entries: &Entries, end: &str| entries.iter().position(|(name, _)| name.ends_with(end)).unwrap();
+    let changed = |change: &dyn Fn(&mut Entries)| {
+        let mut list = entries(&good);
+        change(&mut list);
+        tar_of(&list)
+    };
+    let flip = |end: &'static str| {
+        changed(&move |list: &mut Entries| {
+            let at = position(list, end);
+            list[at].1[10] ^= 1;
+        })
+    };
+    let without = |end: &'static str| changed(&move |list: &mut Entries| drop(list.remove(position(list, end))));
+    let metadata = published.artifact().metadata_sha256.to_string();
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("a byte of the library", flip("librmsnorm.so"), "librmsnorm.so"),
+        ("a byte of the metadata", flip("metadata.json"), "metadata.json"),
+        ("a byte of the lock", flip("kernelhub.lock"), "kernelhub.lock"),
+        ("no library", without("librmsnorm.so"), "librmsnorm.so"),
+        ("no metadata", without("metadata.json"), "metadata.json"),
+        ("no lock", without("kernelhub.lock"), "neither a kernels.lock"),
+        ("no index", without("bundle.json"), "bundle.json"),
+        ("an empty index", changed(&|list| list[0].1 = br#"{"schema":1,"builds":[]}"#.to_vec()), "no kernels"),
+        ("a newer index", changed(&|list| list[0].1 = br#"{"schema":2,"builds":[]}"#.to_vec()), "schema 1"),
+        ("a stranger", changed(&|list| list.push(("x".to_owned(), vec![1]))), "belongs to none"),
+        (
+            "a stranger in the build",
+            changed(&|list| {
+                let name = list[position(list, "metadata.json")].0.replace("metadata.json", "evil.so");
+                list.push((name, vec![1]));
+            }),
+            "evil.so",
+        ),
+        (
+            "a build that is not locked",
+            changed(&|list| {
+                let index = String::from_utf8(list[0].1.clone()).unwrap();
+                list[0].1 = index.replace(VARIANT, "wgsl-universal").into_bytes();
+            }),
+            "its lock does not hold",
+        ),
+        (
+            "another lock",
+            changed(&|list| {
+                let at = position(list, "kernelhub.lock");
+                let lock = String::from_utf8(list[at].1.clone()).unwrap();
+                list[at].1 = lock.replace(&metadata, &"0".repeat(64)).into_bytes();
+            }),
+            "not as locked",
+        ),
+        ("a name twice", changed(&|list| list.push(list[2].clone())), "the bundle is refused"),
+        ("a cut", good[..good.len() / 2].to_vec(), "the bundle is refused"),
+        ("no end", good[..good.len() - 1024].to_vec(), "the bundle is refused"),
+        ("bytes after the end", [good.as_slice(), b"x"].concat(), "the bundle is refused"),
+        ("no tar", b"hello".to_vec(), "the bundle is refused"),
+        ("nothing", Vec::new(), "the bundle is refused"),
+    ];
+    for (what, bytes, expected) in cases {
+        let island = Machine::new();
+        let file = island.project().join("bundle.tar");
+        fs::write(&file, bytes).unwrap();
+        let error = island.fails(1, &["import", &text(&file), "--offline"]);
+        assert!(error.contains(expected), "{what}\n{error}");
+        let left = island.home().join("kernelhub");
+        for folder in ["archives", "manifests"] {
+            let count = fs::read_dir(left.join(folder)).map_or(0, Iterator::count);
+            assert_eq!(count, 0, "{what} left something in {folder}");
+        }
+        assert_eq!(fs::read_dir(left.join("tmp")).map_or(0, Iterator::count), 0, "{what} left its work");
+    }
+    // A name that leaves the folder, by a header that the tar crate would not write.
+    let mut hostile = good.clone();
+    hostile[..11].copy_from_slice(b"../x\0\0\0\0\0\0\0");
+    let sum: u32 =
+        hostile[..512].iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) }).sum();
+    hostile[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let island = Machine::new();
+    fs::write(island.project().join("bundle.tar"), hostile).unwrap();
+    assert!(island.fails(1, &["import", "bundle.tar"]).contains("the bundle is refused"));
+    assert!(!island.home().join("kernelhub/tmp/x").exists());
+}
+
+#[test]
+fn a_bundle_repairs_what_is_damaged_and_exports_nothing_that_is() {
+    let published = Published::new();
+    let machine = locked(&published);
+    machine.ok(&["export", "kernels.tar.zst"]);
+    let path = PathBuf::from(machine.json(&["download"])[0]["path"].as_str().unwrap());
+    let library = path.join("librmsnorm.so");
+    let mut bytes = fs::read(&library).unwrap();
+    bytes[7] ^= 1;
+    fs::write(&library, bytes).unwrap();
+    assert!(machine.fails(1, &["export", "b.tar"]).contains("librmsnorm.so"));
+    assert!(!machine.project().join("b.tar").exists());
+    assert_eq!(machine.json(&["import", "kernels.tar.zst"])["present"], 0);
+    machine.ok(&["download", "--offline"]);
+    fs::remove_dir_all(machine.home()).unwrap();
+    assert!(machine.fails(1, &["export", "b.tar"]).contains("not in the cache"));
+}
+
+#[test]
+fn exit_codes_and_completions_are_what_the_help_says() {
+    let machine = Machine::new();
+    let help = machine.ok(&["--help"]);
+    for code in ["0  what was asked for is there and whole", "1  it is not", "2  the command line is wrong"] {
+        assert!(help.contains(code), "{help}");
+    }
+    for wrong in [&["lokc"][..], &["lock", "--editon", "0.17"], &["export"], &["import", "x", "--sha256", "00"]] {
+        machine.fails(2, wrong);
+    }
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(machine.ok(&["completions", shell]).contains("kernelhub"), "{shell}");
+    }
+}
