@@ -243,7 +243,14 @@ fn a_bundle_that_is_not_as_exported_places_nothing() {
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
         ("a byte of the library", flip("librmsnorm.so"), "librmsnorm.so"),
         ("a byte of the metadata", flip("metadata.json"), "metadata.json"),
-        ("a byte of the lock", flip("kernelhub.lock"), "kernelhub.lock"),
+        (
+            "a broken lock",
+            changed(&|list| {
+                let at = position(list, "kernelhub.lock");
+                list[at].1 = b"schema = 1\ntrusted = true\n".to_vec();
+            }),
+            "kernelhub.lock: not a valid",
+        ),
         ("no library", without("librmsnorm.so"), "librmsnorm.so"),
         ("no metadata", without("metadata.json"), "metadata.json"),
         ("no lock", without("kernelhub.lock"), "neither a kernels.lock"),
