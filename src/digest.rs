@@ -3,6 +3,8 @@
 //! Owns: the value types that say what bytes must be, and what was found instead. Refuses: I/O; hashing a file is
 //! [`crate::verify`]'s work.
 
+mod git;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,6 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
+
+pub use git::{BlobId, GitOid};
 
 /// A sha256 digest. Printed and parsed as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,9 +71,22 @@ impl fmt::Debug for Sha256Digest {
     }
 }
 
-/// A text that is no sha256 digest.
+/// The bytes of exactly `N` pairs of lower-case hexadecimal digits.
+fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 2 * N || !bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let mut digest = [0; N];
+    for (byte, pair) in digest.iter_mut().zip(bytes.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+/// A text that is no digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a sha256 digest: {value:?}; expected {form}")]
+#[error("not a digest: {value:?}; expected {form}")]
 pub struct DigestError {
     /// The text as it arrived.
     pub value: String,
@@ -81,17 +98,9 @@ impl FromStr for Sha256Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refuse = || DigestError { value: text.to_owned(), form: "64 lower-case hexadecimal digits" };
-        let bytes = text.as_bytes();
-        if bytes.len() != 64 || !bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(refuse());
-        }
-        let mut digest = [0; 32];
-        for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| refuse())?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| refuse())?;
-        }
-        Ok(Self(digest))
+        hexadecimal(text)
+            .map(Self)
+            .ok_or_else(|| DigestError { value: text.to_owned(), form: "64 lower-case hexadecimal digits" })
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Totals {
 
 /// A hub with the cache and the manifests of the options.
 pub fn hub(options: &Options) -> anyhow::Result<Hub> {
-    let mut fetch = FetchOptions::from_env();
+    let mut fetch = FetchOptions::from_env()?;
     fetch.offline |= options.offline;
     let fetcher = Fetcher::new(fetch.clone());
     let mut builder = Hub::builder().offline(fetch.offline).progress(Bar::default());
@@ -53,8 +53,8 @@ pub fn get_all(hub: &Hub) -> anyhow::Result<Totals> {
             (false, false) => format!("downloaded, {} bytes", fetched.bytes_fetched),
         };
         println!("  fetch    {:>8.2} ms  {from}", times.fetch_ms);
-        let (files, bytes, archive) = (snapshot.files(), snapshot.bytes(), snapshot.archive_sha256());
-        println!("  verify   {:>8.2} ms  {files} files, {bytes} bytes, anchored by archive {archive}", times.verify_ms);
+        let (files, bytes, archive) = (snapshot.files(), snapshot.bytes(), snapshot.anchor().revision());
+        println!("  verify   {:>8.2} ms  {files} files, {bytes} bytes, anchored by {archive}", times.verify_ms);
         if let Code::Native(library) = kernel.code() {
             let (path, sha256) = (library.path().display(), library.sha256());
             println!("  load     {:>8.2} ms  {path}\n                        sha256 {sha256}", times.load_ms);

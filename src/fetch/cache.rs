@@ -4,83 +4,66 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{FetchError, env};
+use super::hf_cache::{HubCache, Records, write_atomically};
+use super::{Anchor, Environment, FetchError, Snapshot};
 use crate::digest::Sha256Digest;
 use crate::manifest::{Artifact, KernelManifest, MAX_MANIFEST_BYTES, METADATA_FILE};
 use crate::names::RepoId;
-use crate::variant::Variant;
 
 /// The folder of archives and manifests of this machine.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
-}
-
-/// The files of one build on disk. Not yet to be trusted: [`crate::verify::verify`] reads them again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    repo: RepoId,
-    version: u32,
-    variant: Variant,
-    root: PathBuf,
-    archive_sha256: Sha256Digest,
-    metadata_sha256: Sha256Digest,
-}
-
-impl Snapshot {
-    /// The kernel's repo.
-    #[must_use]
-    pub fn repo(&self) -> &RepoId {
-        &self.repo
-    }
-
-    /// The kernel's version.
-    #[must_use]
-    pub fn version(&self) -> u32 {
-        self.version
-    }
-
-    /// The build.
-    #[must_use]
-    pub fn variant(&self) -> &Variant {
-        &self.variant
-    }
-
-    /// The folder of the build's files, `.../build/<variant>`, absolute.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// The digest of the archive that it came by.
-    #[must_use]
-    pub fn archive_sha256(&self) -> Sha256Digest {
-        self.archive_sha256
-    }
-
-    /// What the manifest says that the digest of its `metadata.json` is: the anchor of every other digest.
-    #[must_use]
-    pub fn metadata_sha256(&self) -> Sha256Digest {
-        self.metadata_sha256
-    }
+    hub: HubCache,
 }
 
 impl Cache {
     /// The cache that the environment names; see [the room's documentation](super). Makes nothing.
     ///
     /// # Errors
-    /// [`FetchError::NoCacheRoot`] without any of the variables and without a home folder.
+    /// [`FetchError::NoCacheRoot`] without any of the variables and without a home folder;
+    /// [`FetchError::Environment`] for a variable whose value cannot be read.
     pub fn from_env() -> Result<Self, FetchError> {
-        env::cache_root(&env::process).ok_or(FetchError::NoCacheRoot).and_then(Self::at)
+        Self::of(&Environment::read()?)
     }
 
-    /// The cache whose root is this folder. Makes nothing.
+    /// The cache that an environment names. Makes nothing.
+    ///
+    /// # Errors
+    /// [`FetchError::NoCacheRoot`] where it names none.
+    pub fn of(environment: &Environment) -> Result<Self, FetchError> {
+        let (Some(archives), Some(hub)) = (&environment.archive_cache, &environment.hub_cache) else {
+            return Err(FetchError::NoCacheRoot);
+        };
+        let hub = HubCache::at(absolute(hub)?, !environment.disable_symlinks);
+        Ok(Self { root: absolute(archives)?, hub })
+    }
+
+    /// The cache whose root is this folder, for archives and for the Hub's repos. Makes nothing. Links are made where
+    /// the file system has them.
     ///
     /// # Errors
     /// [`FetchError::Io`] when a relative path cannot be made absolute.
     pub fn at(root: impl AsRef<Path>) -> Result<Self, FetchError> {
-        let root = root.as_ref();
-        Ok(Self { root: std::path::absolute(root).map_err(FetchError::io("make absolute", root))? })
+        let root = absolute(root.as_ref())?;
+        Ok(Self { hub: HubCache::at(root.clone(), true), root })
+    }
+
+    /// The same cache, with files where links would be.
+    #[must_use]
+    pub fn without_links(mut self) -> Self {
+        self.hub = HubCache::at(self.hub.root().to_path_buf(), false);
+        self
+    }
+
+    /// The Hub's repos, in the layout of the Hugging Face tools.
+    #[must_use]
+    pub fn hub(&self) -> &HubCache {
+        &self.hub
+    }
+
+    pub(super) fn records(&self) -> Records {
+        Records::at(self.root.clone())
     }
 
     /// The root folder, absolute. It may not exist yet.
@@ -152,20 +135,7 @@ impl Cache {
         if matches!(read_text(&path), Ok(Some(recorded)) if recorded == text) {
             return Ok(());
         }
-        let folder = self.manifest_folder(&manifest.kernel.repo);
-        make_folder(&folder)?;
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".record-");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt as _;
-            // A temporary file is private; a cache may be shared. The process's umask still counts.
-            builder.permissions(fs::Permissions::from_mode(0o666));
-        }
-        let temporary = builder.tempfile_in(&folder).map_err(FetchError::io("make a file in", &folder))?;
-        fs::write(temporary.path(), text).map_err(FetchError::io("write", temporary.path()))?;
-        temporary.persist(&path).map_err(|error| FetchError::io("write", &path)(error.error))?;
-        Ok(())
+        write_atomically(&path, text.as_bytes())
     }
 
     /// The unpacked archive of an artifact, or `None` where it is not in the cache. Reads no content.
@@ -177,8 +147,8 @@ impl Cache {
             version: manifest.kernel.version,
             variant: artifact.variant,
             root,
-            archive_sha256: artifact.sha256,
-            metadata_sha256: artifact.metadata_sha256,
+            anchor: Anchor::Archive { sha256: artifact.sha256, metadata_sha256: artifact.metadata_sha256 },
+            blobs: None,
         })
     }
 
@@ -193,6 +163,10 @@ impl Cache {
     fn manifest_path(&self, repo: &RepoId, version: u32) -> PathBuf {
         self.manifest_folder(repo).join(format!("v{version}.toml"))
     }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, FetchError> {
+    std::path::absolute(path).map_err(FetchError::io("make absolute", path))
 }
 
 pub(super) fn make_folder(folder: &Path) -> Result<(), FetchError> {

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::ArchiveError;
-use crate::digest::{Sha256Digest, Violation};
+use super::{ArchiveError, RepoType, Revision};
+use crate::digest::{BlobId, Sha256Digest, Violation};
 use crate::hint::Hint;
 use crate::manifest::ManifestError;
 use crate::names::RepoId;
@@ -89,14 +90,35 @@ pub enum FetchError {
         #[source]
         source: reqwest::Error,
     },
-    /// A redirect that is not followed: from https to another scheme, to a foreign scheme, or too many.
-    #[error("{url}: a redirect is refused")]
+    /// The server was silent for too long.
+    #[error("{url}: nothing came for {:.1} s, after {bytes} bytes", .after.as_secs_f64())]
+    TimedOut {
+        /// What was asked for.
+        url: String,
+        /// Bytes of the body that had arrived.
+        bytes: u64,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The transfer is so slow that it would not end.
+    #[error("{url}: only {bytes} bytes came in {seconds} s")]
+    TooSlow {
+        /// What was asked for.
+        url: String,
+        /// Bytes of the body that arrived in that time.
+        bytes: u64,
+        /// The time, in seconds.
+        seconds: u64,
+    },
+    /// A redirect that is not followed: from https to http, to a foreign scheme, to nowhere, or one too many.
+    #[error("{url}: a redirect is refused: it leads {reason}, to {target}")]
     Redirect {
         /// What was asked for.
         url: String,
-        /// Where it led, and why that is refused.
-        #[source]
-        source: reqwest::Error,
+        /// Where it led, without credentials.
+        target: String,
+        /// Why that is refused.
+        reason: &'static str,
     },
     /// The server did not answer with the file.
     #[error("{url}: expected HTTP status 200, got {status}")]
@@ -105,7 +127,126 @@ pub enum FetchError {
         url: String,
         /// The status.
         status: u16,
+        /// How long the server asks to wait before the next request.
+        retry_after: Option<Duration>,
     },
+    /// The server sends other parts of the file than those that were asked for, again and again.
+    #[error("{url}: the transfer cannot go on at byte {offset}: {reason}")]
+    Range {
+        /// What was asked for.
+        url: String,
+        /// The byte to go on at.
+        offset: u64,
+        /// What the server did.
+        reason: String,
+    },
+    /// A file is not the one that its listing names. Nothing of it stays.
+    #[error("{url}: expected {}, got {} over {bytes} bytes", .expected.describe(), .actual.describe())]
+    FileDigest {
+        /// What was asked for.
+        url: String,
+        /// The digest that it should have.
+        expected: BlobId,
+        /// The digest of what came.
+        actual: BlobId,
+        /// The bytes that came.
+        bytes: u64,
+    },
+    /// An answer that should be JSON is not.
+    #[error("{url}: expected JSON, got something else (content type {content_type})")]
+    Json {
+        /// What was asked for.
+        url: String,
+        /// What the server calls it.
+        content_type: String,
+        /// Line, column and cause.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A listing is not of the Hub's form, or names what no kernel has.
+    #[error("{url}: the listing is refused: {reason}")]
+    Listing {
+        /// What was asked for.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The pages of a listing do not end, or lead elsewhere.
+    #[error("{url}: the listing's pages are refused: {reason}")]
+    Paging {
+        /// What was asked for.
+        url: String,
+        /// What is wrong with them.
+        reason: &'static str,
+    },
+    /// The Hub has no repo of this name, of any type that was tried.
+    #[error("{repo} was not found; asked for a repo of type {}", list_tried(.tried))]
+    RepoNotFound {
+        /// The kernel.
+        repo: RepoId,
+        /// The types that were tried, each with the address.
+        tried: Vec<(RepoType, String)>,
+    },
+    /// The repo has no such version, branch or tag.
+    #[error("{repo} has no {revision}; {}", list_known(.known))]
+    RevisionNotFound {
+        /// The kernel.
+        repo: RepoId,
+        /// What was asked for.
+        revision: Revision,
+        /// The versions, or else the names, that it has.
+        known: Vec<String>,
+    },
+    /// The revision holds no builds.
+    #[error("{repo}@{revision} holds no builds: {url} lists none")]
+    NoBuilds {
+        /// The kernel.
+        repo: RepoId,
+        /// What was asked for.
+        revision: String,
+        /// Where they should be.
+        url: String,
+    },
+    /// Another process works on the same kernel for longer than this one waits.
+    #[error("{} is still held by another process after {:.0} s", path.display(), .waited.as_secs_f64())]
+    LockTimeout {
+        /// The lock file.
+        path: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Something is not in the cache, and the cache cannot be written.
+    #[error("{what} is not in the cache, and {} cannot be written", path.display())]
+    ReadOnly {
+        /// What is missing.
+        what: String,
+        /// The file or folder that could not be written.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// A folder that was named as a kernel is none.
+    #[error("{} is no kernel: {reason}", path.display())]
+    LocalFolder {
+        /// The folder.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// An environment variable has a value that cannot be read.
+    #[error("the environment variable {name} is {value:?}; expected {expected}")]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// Its value, or a stand-in for a secret one.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// The caller stopped the work. What was downloaded stays, to be resumed.
+    #[error("stopped by the caller")]
+    Cancelled,
     /// The server sends the body in an encoding that was not asked for.
     #[error("{url}: expected the file as it is, got content encoding {encoding:?}")]
     Encoding {
@@ -155,17 +296,17 @@ pub enum FetchError {
         #[source]
         source: ArchiveError,
     },
-    /// The archive's `metadata.json` cannot be read.
-    #[error("{url}: the archive's metadata.json cannot be used")]
+    /// A build's `metadata.json` cannot be read.
+    #[error("{url}: the metadata cannot be used")]
     Metadata {
-        /// Where the archive came from.
+        /// Where it came from.
         url: String,
         /// What is wrong with it.
         #[source]
         source: ManifestError,
     },
-    /// The archive's files are not as its metadata says, or its metadata is not as the manifest says.
-    #[error("{repo} v{version}, {variant}: the archive is refused: {}", crate::digest::list(.violations))]
+    /// The files are not as the build's metadata says, or its metadata is not as its anchor says.
+    #[error("{repo} v{version}, {variant}: the build is refused: {}", crate::digest::list(.violations))]
     Content {
         /// The kernel.
         repo: RepoId,
@@ -178,7 +319,27 @@ pub enum FetchError {
     },
 }
 
+fn list_tried(tried: &[(RepoType, String)]) -> String {
+    tried.iter().map(|(repo_type, url)| format!("{repo_type} at {url}")).collect::<Vec<_>>().join(", and of type ")
+}
+
+fn list_known(known: &[String]) -> String {
+    if known.is_empty() { "it has no versions".to_owned() } else { format!("it has {}", known.join(", ")) }
+}
+
 impl FetchError {
+    /// Wraps a failed write into the cache: one that cannot be written is told apart.
+    pub(super) fn cache_io(self, what: &str) -> Self {
+        match self {
+            Self::Io { path, source, .. }
+                if matches!(source.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied) =>
+            {
+                Self::ReadOnly { what: what.to_owned(), path, source }
+            }
+            other => other,
+        }
+    }
+
     /// Wraps a failed file operation.
     pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
@@ -203,9 +364,38 @@ impl Hint for FetchError {
             Self::Status { status: 404 | 410, .. } => {
                 Some("the file is not there; check the manifest's URL, or fetch a newer manifest".to_owned())
             }
-            Self::Status { status: 401 | 403, .. } => Some("the server wants a login for this file".to_owned()),
-            Self::Status { status: 429 | 500..=599, .. } | Self::Transport { .. } | Self::TooShort { .. } => {
-                Some("the server or the network failed; try again".to_owned())
+            Self::Status { status: 401 | 403, .. } => {
+                Some("the server wants a login: set HF_TOKEN, and ask the publisher for access".to_owned())
+            }
+            Self::Status { retry_after: Some(wait), .. } => {
+                Some(format!("the server asks to wait {} s; try again then", wait.as_secs()))
+            }
+            Self::Status { status: 408 | 425 | 429 | 500..=599, .. }
+            | Self::Transport { .. }
+            | Self::TimedOut { .. }
+            | Self::TooSlow { .. }
+            | Self::TooShort { .. } => Some("the server or the network failed; try again".to_owned()),
+            Self::Json { .. } => {
+                Some("a login page or a proxy may have answered in the server's place; check HF_ENDPOINT".to_owned())
+            }
+            Self::RepoNotFound { tried, .. } if tried.iter().all(|(tried, _)| *tried == RepoType::Kernel) => Some(
+                "check the name and HF_ENDPOINT; a kernel that was never registered as one may be a repo of type model, \
+                 which is tried when the legacy type is allowed"
+                    .to_owned(),
+            ),
+            Self::RepoNotFound { .. } => Some("check the name and HF_ENDPOINT; a private repo needs HF_TOKEN".to_owned()),
+            Self::RevisionNotFound { known, .. } => known.last().map(|last| format!("ask for {last}")),
+            Self::LockTimeout { .. } => {
+                Some("wait for the other process, or end it; a lock ends with its process".to_owned())
+            }
+            Self::ReadOnly { .. } => {
+                Some("fetch it with a cache that can be written, named by KERNELS_CACHE or HF_HOME".to_owned())
+            }
+            Self::FileDigest { .. } | Self::Range { .. } => {
+                Some("the server's file is not the published one; ask its operator, or name another HF_ENDPOINT".to_owned())
+            }
+            Self::LocalFolder { .. } => {
+                Some("name a folder with metadata.json, or one with a build folder in it".to_owned())
             }
             Self::ArchiveDigest { .. } | Self::TooLong { .. } => Some(
                 "the server's file is not the one in the manifest: fetch the manifest again, and if it still differs, \

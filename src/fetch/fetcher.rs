@@ -1,11 +1,15 @@
 //! The steps from an artifact in a manifest to a snapshot in the cache.
 
+use std::path::Path;
 use std::time::Duration;
 
-use super::download::{Client, Download};
+use super::env::DEFAULT_TIMEOUT;
+use super::file::{copy_file, read_file};
+use super::http::{Http, HttpOptions, RetryPolicy, TagStore, Wanted, download};
 use super::lock::ArchiveLock;
-use super::{Cache, FetchError, Location, MAX_ARCHIVE_BYTES, Progress, Snapshot, archive, env};
-use crate::digest::{Sha256Digest, Violation, ViolationKind};
+use super::{Cache, Cancel, Cost, Environment, FetchError, Location, MAX_ARCHIVE_BYTES, NoProgress, Progress};
+use super::{Session, Snapshot, archive};
+use crate::digest::{BlobId, Sha256Digest, Violation, ViolationKind};
 use crate::manifest::{Artifact, KernelManifest, MAX_MANIFEST_BYTES, METADATA_FILE, Metadata};
 
 /// How to fetch.
@@ -13,24 +17,53 @@ use crate::manifest::{Artifact, KernelManifest, MAX_MANIFEST_BYTES, METADATA_FIL
 pub struct FetchOptions {
     /// Open no socket. Files of this machine are still read. Default: false.
     pub offline: bool,
-    /// How long to wait for a connection, and for each next piece of an answer. A slow but steady transfer is not cut
-    /// off. Default: 30 s.
+    /// How long to wait for each next piece of an answer. A slow but steady transfer is not cut off, unless it brings
+    /// less than 10 KiB in 20 s. Default: 10 s.
     pub timeout: Duration,
+    /// How long to wait for a connection, and for an answer to begin. Default: 10 s.
+    pub answer_timeout: Duration,
+    /// How failures that may pass are met.
+    pub retry: RetryPolicy,
     /// Largest archive to accept, in bytes. Default: [`MAX_ARCHIVE_BYTES`].
     pub max_archive_bytes: u64,
+    /// Most files that are downloaded at a time. Default: 8.
+    pub parallel: usize,
+    /// How long to wait for another process that works on the same kernel. Default: 10 minutes.
+    pub lock_timeout: Duration,
 }
 
 impl Default for FetchOptions {
     fn default() -> Self {
-        Self { offline: false, timeout: Duration::from_secs(30), max_archive_bytes: MAX_ARCHIVE_BYTES }
+        Self {
+            offline: false,
+            timeout: DEFAULT_TIMEOUT,
+            answer_timeout: DEFAULT_TIMEOUT,
+            retry: RetryPolicy::default(),
+            max_archive_bytes: MAX_ARCHIVE_BYTES,
+            parallel: 8,
+            lock_timeout: Duration::from_secs(600),
+        }
     }
 }
 
 impl FetchOptions {
-    /// The defaults, and offline where `HF_HUB_OFFLINE` says so.
+    /// What the environment says, and the defaults for the rest.
+    ///
+    /// # Errors
+    /// [`FetchError::Environment`] for a variable whose value cannot be read.
+    pub fn from_env() -> Result<Self, FetchError> {
+        Environment::read().map(|environment| Self::of(&environment))
+    }
+
+    /// What an environment says, and the defaults for the rest.
     #[must_use]
-    pub fn from_env() -> Self {
-        Self { offline: env::offline(&env::process), ..Self::default() }
+    pub fn of(environment: &Environment) -> Self {
+        Self {
+            offline: environment.offline,
+            timeout: environment.download_timeout,
+            answer_timeout: environment.answer_timeout,
+            ..Self::default()
+        }
     }
 }
 
@@ -51,9 +84,9 @@ pub struct Fetched {
     pub snapshot: Snapshot,
     /// Whether they were in the cache already, or another process brought them while this one waited.
     pub from_cache: bool,
-    /// HTTP requests that this fetch made, redirects not counted.
+    /// HTTP requests that this fetch made, with retries and redirects.
     pub requests: u32,
-    /// Bytes of the archive that this fetch read, from the network or from a file.
+    /// Bytes of files that this fetch read, from the network or from a file. Listings are not counted.
     pub bytes_fetched: u64,
 }
 
@@ -62,14 +95,20 @@ pub struct Fetched {
 #[derive(Debug)]
 pub struct Fetcher {
     options: FetchOptions,
-    client: Client,
+    http: Http,
 }
 
 impl Fetcher {
     /// A fetcher. Opens nothing.
     #[must_use]
     pub fn new(options: FetchOptions) -> Self {
-        Self { client: Client::new(options.timeout), options }
+        let http = Http::new(HttpOptions {
+            answer_timeout: options.answer_timeout,
+            read_timeout: options.timeout,
+            retry: options.retry,
+            token: None,
+        });
+        Self { options, http }
     }
 
     /// The options.
@@ -84,11 +123,16 @@ impl Fetcher {
     /// [`FetchError::Offline`] for a URL while offline; [`FetchError::Manifest`] when the text is no manifest; the
     /// errors of a transfer, or of reading the file.
     pub fn fetch_manifest(&self, location: &Location) -> Result<KernelManifest, FetchError> {
-        let mut text = Vec::new();
-        self.read(location, "the manifest", MAX_MANIFEST_BYTES, &mut |piece| {
-            text.extend_from_slice(piece);
-            Ok(())
-        })?;
+        self.check_online(location, "the manifest")?;
+        let text = match location {
+            Location::Local(path) => read_file(path, MAX_MANIFEST_BYTES)?,
+            Location::Remote(url) => {
+                let (cancel, cost) = (Cancel::default(), Cost::default());
+                let session = Session::new(&NoProgress, &cancel, &cost);
+                let work = self.http.get_small(url, MAX_MANIFEST_BYTES, self.options.retry, &session);
+                self.http.block_on(&session, work)?.0
+            }
+        };
         let name = location.to_string();
         let invalid = |source| FetchError::Manifest { location: name.clone(), source };
         let text = String::from_utf8(text).map_err(|error| {
@@ -105,7 +149,7 @@ impl Fetcher {
     ///
     /// The archive is streamed into a temporary file while it is hashed, compared with the manifest's digest, unpacked
     /// beside its final place under the archive rules, checked file by file, and moved into place by one rename. On any
-    /// error nothing of it stays.
+    /// error nothing of it stays, except the start of a download that broke off: the next fetch goes on with it.
     ///
     /// # Errors
     /// Every [`FetchError`]; which one says what failed.
@@ -118,6 +162,22 @@ impl Fetcher {
         progress: &dyn Progress,
         reuse: Reuse,
     ) -> Result<Fetched, FetchError> {
+        let (cancel, cost) = (Cancel::default(), Cost::default());
+        let session = Session { reuse, ..Session::new(progress, &cancel, &cost) };
+        self.fetch_artifact_in(cache, manifest, artifact, base, &session)
+    }
+
+    /// As [`Self::fetch_artifact`], as a part of other work.
+    pub(super) fn fetch_artifact_in(
+        &self,
+        cache: &Cache,
+        manifest: &KernelManifest,
+        artifact: &Artifact,
+        base: &Location,
+        session: &Session<'_>,
+    ) -> Result<Fetched, FetchError> {
+        let (progress, reuse) = (session.progress, session.reuse);
+        let before = (session.cost.requests(), session.cost.bytes());
         let kernel = &manifest.kernel;
         if !manifest.artifacts.contains(artifact) {
             return Err(FetchError::NotListed {
@@ -145,7 +205,8 @@ impl Fetcher {
         }
         let what = format!("{} v{} ({})", kernel.repo, kernel.version, artifact.variant);
         self.check_online(&location, &what)?;
-        let lock = cache.lock(artifact.sha256, progress)?;
+        let lock =
+            cache.lock(artifact.sha256, &what, self.options.lock_timeout, session).map_err(|e| e.cache_io(&what))?;
         // Another process may have brought it while this one waited.
         if reuse == Reuse::IfPresent
             && let Some(fetched) = hit()
@@ -153,8 +214,8 @@ impl Fetcher {
             return Ok(fetched);
         }
         progress.started(&what, Some(artifact.size));
-        let (requests, bytes_fetched) =
-            self.bring(cache, manifest, artifact, &location, &lock, &|bytes| progress.advanced(&what, bytes))?;
+        self.bring(cache, manifest, artifact, &location, lock, &what, session)
+            .map_err(|error| error.cache_io(&what))?;
         cache.record_manifest(&recorded)?;
         let snapshot = cache.snapshot(manifest, artifact).ok_or_else(|| FetchError::Io {
             action: "find what was just moved into place in",
@@ -162,47 +223,75 @@ impl Fetcher {
             source: std::io::ErrorKind::NotFound.into(),
         })?;
         progress.finished(&what);
-        Ok(Fetched { snapshot, from_cache: false, requests, bytes_fetched })
+        Ok(Fetched {
+            snapshot,
+            from_cache: false,
+            requests: session.cost.requests() - before.0,
+            bytes_fetched: session.cost.bytes() - before.1,
+        })
     }
 
-    /// Downloads, checks, unpacks, checks again, and moves into place. Returns (requests, bytes).
+    /// Downloads, checks, unpacks, checks again, and moves into place.
+    #[expect(clippy::too_many_arguments, reason = "the steps' one caller")]
     fn bring(
         &self,
         cache: &Cache,
         manifest: &KernelManifest,
         artifact: &Artifact,
         location: &Location,
-        lock: &ArchiveLock,
-        advanced: &(dyn Fn(u64) + Sync),
-    ) -> Result<(u32, u64), FetchError> {
+        lock: ArchiveLock,
+        what: &str,
+        session: &Session<'_>,
+    ) -> Result<(), FetchError> {
         let url = location.to_string();
         if artifact.size > self.options.max_archive_bytes {
             return Err(FetchError::TooLong { url, maximum: self.options.max_archive_bytes });
         }
-        let work = lock.work_folder()?;
-        let path = work.path().join("archive.tar.zst");
-        let mut download = Download::create(&path)?;
-        let requests = self.read(location, "the archive", artifact.size, &mut |piece| {
-            advanced(piece.len() as u64);
-            download.write(piece)
-        })?;
-        let (actual, bytes) = download.finish();
-        if bytes < artifact.size {
-            return Err(FetchError::TooShort { url, expected: artifact.size, actual: bytes });
-        }
-        if actual != artifact.sha256 {
-            return Err(FetchError::ArchiveDigest { url, expected: artifact.sha256, actual, bytes });
-        }
+        let (place, mut tag) = lock.split();
+        let path = place.partial()?;
+        self.read_exactly(location, artifact.size, artifact.sha256, &path, &mut tag, what, session)?;
+        let work = place.work_folder()?;
         let unpacked = work.path().join("unpacked");
-        let found = archive::unpack(&path, &unpacked, &artifact.variant).map_err(|error| match error {
+        let found = archive::unpack(&path, &unpacked, &artifact.variant);
+        // Whole and right, but of no further use.
+        std::fs::remove_file(&path).map_err(FetchError::io("remove", &path))?;
+        let found = found.map_err(|error| match error {
             archive::UnpackError::Refused(source) => {
                 FetchError::Archive { url: url.clone(), variant: artifact.variant, source }
             }
             archive::UnpackError::Io { action, path, source } => FetchError::Io { action, path, source },
         })?;
         check_content(manifest, artifact, &url, &found)?;
-        cache.install(&unpacked, lock)?;
-        Ok((requests, bytes))
+        cache.install(&unpacked, artifact.sha256)?;
+        Ok(())
+    }
+
+    /// Brings a file of exactly this size and digest to `partial`, from the network or from this machine.
+    #[expect(clippy::too_many_arguments, reason = "what a file is, where it goes, and who is told")]
+    pub(super) fn read_exactly(
+        &self,
+        location: &Location,
+        size: u64,
+        sha256: Sha256Digest,
+        partial: &Path,
+        tag: &mut dyn TagStore,
+        name: &str,
+        session: &Session<'_>,
+    ) -> Result<(), FetchError> {
+        self.check_online(location, name)?;
+        let outcome = match location {
+            Location::Remote(url) => {
+                let wanted = Wanted { url, name, size: Some(size), limit: size, sha256: Some(sha256), git: None };
+                self.http.block_on(session, download(&self.http, wanted, partial, tag, session))
+            }
+            Location::Local(path) => copy_file(path, size, sha256, partial, name, session),
+        };
+        outcome.map(|_| ()).map_err(|error| match error {
+            FetchError::FileDigest { url, actual: BlobId::Sha256(actual), bytes, .. } => {
+                FetchError::ArchiveDigest { url, expected: sha256, actual, bytes }
+            }
+            other => other,
+        })
     }
 
     fn check_online(&self, location: &Location, what: &str) -> Result<(), FetchError> {
@@ -211,21 +300,6 @@ impl Fetcher {
                 Err(FetchError::Offline { what: what.to_owned(), url: location.to_string() })
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Streams a file or an answer, at most `limit` bytes of it. Returns the number of requests made.
-    pub(super) fn read(
-        &self,
-        location: &Location,
-        what: &str,
-        limit: u64,
-        sink: &mut (dyn FnMut(&[u8]) -> Result<(), FetchError> + Send),
-    ) -> Result<u32, FetchError> {
-        self.check_online(location, what)?;
-        match location {
-            Location::Remote(url) => self.client.get(url, limit, sink).map(|()| 1),
-            Location::Local(path) => super::download::read_file(path, limit, sink).map(|()| 0),
         }
     }
 }

@@ -1,48 +1,40 @@
 //! Writing to the cache: one process at a time for each archive, and whole archives only.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::cache::{Cache, make_folder};
-use super::{FetchError, Progress};
+use super::hf_cache::{FileLock, LockTag};
+use super::{FetchError, Session};
 use crate::digest::Sha256Digest;
 
 impl Cache {
-    /// Waits until this process alone works on an archive, on this machine. The lock ends with the value, or with the
-    /// process.
+    /// Waits until this process alone works on an archive, on this machine, at most `patience`. The lock ends with the
+    /// value, or with the process.
     ///
     /// # Errors
-    /// [`FetchError::Io`] when the lock file cannot be made or locked.
-    pub(super) fn lock(&self, archive: Sha256Digest, progress: &dyn Progress) -> Result<ArchiveLock, FetchError> {
-        let folder = self.root().join("locks");
-        make_folder(&folder)?;
-        let path = folder.join(format!("{archive}.lock"));
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(FetchError::io("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                progress.note("another process fetches the same archive; waiting for it");
-                file.lock().map_err(FetchError::io("lock", &path))?;
-            }
-            Err(TryLockError::Error(source)) => return Err(FetchError::io("lock", &path)(source)),
-        }
-        let lock = ArchiveLock { _file: file, archive, temporary: self.root().join("tmp") };
-        lock.sweep()?;
+    /// [`FetchError::Io`] when the lock file cannot be made or locked, [`FetchError::LockTimeout`].
+    pub(super) fn lock(
+        &self,
+        archive: Sha256Digest,
+        what: &str,
+        patience: Duration,
+        session: &Session<'_>,
+    ) -> Result<ArchiveLock, FetchError> {
+        let path = self.root().join("locks").join(format!("{archive}.lock"));
+        let file = FileLock::acquire(&path, what, patience, session)?;
+        let lock = ArchiveLock { file, place: Workplace { archive, temporary: self.root().join("tmp") } };
+        lock.place.sweep()?;
         Ok(lock)
     }
 
     /// Puts a whole unpacked archive in its final place by one rename, in exchange for what is there.
-    pub(super) fn install(&self, unpacked: &Path, lock: &ArchiveLock) -> Result<(), FetchError> {
+    pub(super) fn install(&self, unpacked: &Path, archive: Sha256Digest) -> Result<(), FetchError> {
         let archives = self.root().join("archives");
         make_folder(&archives)?;
-        let place = self.archive_folder(lock.archive);
+        let place = self.archive_folder(archive);
         if place.symlink_metadata().is_err() {
             return fs::rename(unpacked, &place).map_err(FetchError::io("move into place", &place));
         }
@@ -53,12 +45,32 @@ impl Cache {
 /// The right to write one archive's entries in the cache.
 #[derive(Debug)]
 pub(super) struct ArchiveLock {
-    _file: File,
+    file: FileLock,
+    place: Workplace,
+}
+
+impl ArchiveLock {
+    /// The place to work in, and the lock with the tag of a partial download in it. Both are to live as long as the
+    /// work does.
+    pub(super) fn split(self) -> (Workplace, LockTag) {
+        (self.place, LockTag(self.file))
+    }
+}
+
+/// Where one archive's work in progress stands.
+#[derive(Debug)]
+pub(super) struct Workplace {
     archive: Sha256Digest,
     temporary: PathBuf,
 }
 
-impl ArchiveLock {
+impl Workplace {
+    /// The path of the download, which may hold the start of one.
+    pub(super) fn partial(&self) -> Result<PathBuf, FetchError> {
+        make_folder(&self.temporary)?;
+        Ok(self.temporary.join(format!("{}.incomplete", self.archive)))
+    }
+
     /// A new folder for work in progress. It is removed with the value.
     pub(super) fn work_folder(&self) -> Result<tempfile::TempDir, FetchError> {
         make_folder(&self.temporary)?;
@@ -82,7 +94,7 @@ impl ArchiveLock {
 }
 
 /// Exchanges two folders, so that a kill leaves one or the other in place.
-fn exchange(new: &Path, place: &Path) -> io::Result<()> {
+pub(super) fn exchange(new: &Path, place: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -14,6 +14,7 @@
 //! <root>/archives/<sha256 of the archive>/build/<variant>/...    the unpacked archive
 //! <root>/manifests/<owner>--<name>/v<version>.toml               the manifest it came by, URLs made absolute
 //! <root>/locks/<sha256>.lock                                     held while one process fetches that archive
+//! <root>/tmp/<sha256>.incomplete                               a download to be resumed
 //! <root>/tmp/<sha256>-<random>/                                  work in progress; swept by the next holder of the lock
 //! ```
 //!
@@ -34,7 +35,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let cache = Cache::from_env()?;
-//! let fetcher = Fetcher::new(FetchOptions::from_env());
+//! let fetcher = Fetcher::new(FetchOptions::from_env()?);
 //! let base: Location = "https://example.org/kernels/rmsnorm.toml".parse()?;
 //! let manifest = fetcher.fetch_manifest(&base)?;
 //! for artifact in &manifest.artifacts {
@@ -48,25 +49,47 @@
 
 mod adopt;
 mod archive;
+mod archives;
 mod cache;
-mod download;
+mod cancel;
 mod env;
 mod error;
 mod fetcher;
 mod file;
+mod hf_cache;
+mod http;
+mod hub;
 mod limits;
+mod local;
 mod location;
 mod lock;
 mod progress;
+mod revision;
+mod snapshot;
+mod source;
 
+pub(crate) use adopt::HubPlace;
 pub use archive::ArchiveError;
 pub(crate) use archive::{UnpackError, unpack_bundle};
-pub use cache::{Cache, Snapshot};
+pub use archives::ArchiveSource;
+pub use cache::Cache;
+pub use cancel::Cancel;
+pub(crate) use cancel::CancelOnDrop;
+pub use env::{DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, Environment, Variable};
 pub use error::FetchError;
 pub use fetcher::{FetchOptions, Fetched, Fetcher, Reuse};
+pub use hf_cache::{
+    CacheEntry, EntryKind, EntryState, HubCache, PruneItem, PruneOptions, PrunePlan, Publisher, TreeFile,
+};
+pub use http::{RetryPolicy, Token};
+pub use hub::{HubOptions, HubSource};
 pub use limits::{
     MAX_ARCHIVE_BYTES, MAX_BUNDLE_BYTES, MAX_ENTRIES, MAX_FILE_BYTES, MAX_RATIO, MAX_TOTAL_BYTES, MAX_WINDOW_BYTES,
     RATIO_SLACK_BYTES,
 };
+pub use local::LocalSource;
 pub use location::Location;
 pub use progress::{NoProgress, Progress};
+pub use revision::{CommitId, Revision};
+pub use snapshot::{Anchor, RepoType, Snapshot};
+pub use source::{Builds, Cost, PublishedVersion, Session, Source};

@@ -2,9 +2,15 @@
 
 use std::path::PathBuf;
 
+use reqwest::Url;
+
 use super::{Hub, HubError};
-use crate::fetch::{Cache, FetchOptions, Fetcher, Location, NoProgress, Progress};
+use crate::fetch::{
+    ArchiveSource, Cache, Environment, FetchOptions, HubOptions, HubSource, LocalSource, Location, NoProgress,
+    Progress, Source, Token,
+};
 use crate::manifest::KernelManifest;
+use crate::names::RepoId;
 use crate::system::SystemInfo;
 
 /// Settings of a [`Hub`]. What is not set comes from the environment; see [`crate::fetch`].
@@ -12,6 +18,13 @@ use crate::system::SystemInfo;
 pub struct HubBuilder {
     cache: Option<PathBuf>,
     offline: Option<bool>,
+    environment: Option<Environment>,
+    fetch: Option<FetchOptions>,
+    endpoint: Option<Url>,
+    token: Option<Token>,
+    legacy_models: bool,
+    local: Vec<(RepoId, PathBuf)>,
+    sources: Vec<Box<dyn Source>>,
     manifests: Vec<(KernelManifest, Location)>,
     progress: Option<Box<dyn Progress + Send>>,
     system: Option<SystemInfo>,
@@ -38,8 +51,53 @@ impl HubBuilder {
         self
     }
 
+    /// Reads this environment instead of the process's.
+    #[must_use]
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = Some(environment);
+        self
+    }
+
+    /// How to fetch: time-outs, retries, bounds. Default: what the environment says.
+    #[must_use]
+    pub fn fetch_options(mut self, options: FetchOptions) -> Self {
+        self.fetch = Some(options);
+        self
+    }
+
+    /// Asks this Hub instead of the environment's, with this token. The environment's token is for its own endpoint and
+    /// is not sent to this one.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: Url, token: Option<Token>) -> Self {
+        self.endpoint = Some(endpoint);
+        self.token = token;
+        self
+    }
+
+    /// Also asks the Hub for a repo of type `model` where it has none of type `kernel`. Default: no.
+    #[must_use]
+    pub fn legacy_models(mut self, allowed: bool) -> Self {
+        self.legacy_models = allowed;
+        self
+    }
+
+    /// Takes a kernel from a folder of this machine, whatever revision is asked for. It goes before `LOCAL_KERNELS`.
+    #[must_use]
+    pub fn local(mut self, repo: RepoId, folder: impl Into<PathBuf>) -> Self {
+        self.local.push((repo, folder.into()));
+        self
+    }
+
+    /// Asks another source, after archives and before the Hub.
+    #[must_use]
+    pub fn source(mut self, source: impl Source + 'static) -> Self {
+        self.sources.push(Box::new(source));
+        self
+    }
+
     /// Makes a kernel known by its manifest; `base` is where the manifest came from. It goes before what the cache has
-    /// recorded for the same kernel and version.
+    /// recorded for the same kernel and version. A manifest whose source is the Hub says which layers the Hub's builds
+    /// serve.
     #[must_use]
     pub fn manifest(mut self, manifest: KernelManifest, base: Location) -> Self {
         self.manifests.push((manifest, base));
@@ -63,20 +121,40 @@ impl HubBuilder {
     /// The hub. Touches neither the network nor a GPU.
     ///
     /// # Errors
-    /// [`HubError::Fetch`] when the environment names no place for the cache.
+    /// [`HubError::Fetch`] when the environment names no place for the cache, or a variable cannot be read.
     pub fn build(self) -> Result<Hub, HubError> {
-        let cache = match self.cache {
-            Some(folder) => Cache::at(folder)?,
-            None => Cache::from_env()?,
+        let environment = match self.environment {
+            Some(environment) => environment,
+            None => Environment::read()?,
         };
-        let mut options = FetchOptions::from_env();
+        let cache = match self.cache {
+            Some(folder) if environment.disable_symlinks => Cache::at(folder)?.without_links(),
+            Some(folder) => Cache::at(folder)?,
+            None => Cache::of(&environment)?,
+        };
+        let mut options = self.fetch.unwrap_or_else(|| FetchOptions::of(&environment));
         if let Some(offline) = self.offline {
             options.offline = offline;
         }
+        let (endpoint, token) = match self.endpoint {
+            Some(endpoint) => (endpoint, self.token),
+            None => (environment.endpoint, environment.token),
+        };
+        let hub_options = HubOptions { endpoint, token, legacy_models: self.legacy_models };
+        let local = self.local.into_iter().chain(environment.local_kernels).collect();
+        let kernels = self.manifests.iter().map(|(manifest, _)| manifest.clone()).collect();
+        let mut sources: Vec<Box<dyn Source>> = vec![
+            Box::new(LocalSource::new(local)),
+            Box::new(ArchiveSource::of_manifests(&cache, options.clone(), self.manifests)),
+            Box::new(ArchiveSource::recorded(&cache, options.clone())),
+        ];
+        sources.extend(self.sources);
         Ok(Hub {
+            hub: HubSource::new(hub_options, options.clone(), &cache),
             cache,
-            fetcher: Fetcher::new(options),
-            manifests: self.manifests,
+            options,
+            sources,
+            manifests: kernels,
             progress: self.progress.unwrap_or_else(|| Box::new(NoProgress)),
             system: self.system.unwrap_or_else(SystemInfo::probe).into(),
             kernels: std::sync::Mutex::default(),

@@ -1,7 +1,7 @@
 //! Which stage of a kernel's path failed.
 
 use crate::bind::BindError;
-use crate::fetch::FetchError;
+use crate::fetch::{FetchError, Revision};
 use crate::hint::Hint;
 use crate::load::LoadError;
 use crate::names::RepoId;
@@ -12,23 +12,36 @@ use crate::verify::VerifyError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// No manifest of this kernel and version is known.
-    #[error("{repo}@v{version} is not known here; {}", known_versions(.known))]
+    /// No source has this kernel.
+    #[error("{repo}@{revision} is not known here; {}", known_versions(.known))]
     Unknown {
         /// The kernel.
         repo: RepoId,
-        /// The version that was asked for.
-        version: u32,
+        /// What was asked for.
+        revision: Revision,
         /// The versions that are known, ascending.
         known: Vec<u32>,
     },
-    /// The kernel's builds are on the Hub, which this version does not fetch from.
-    #[error("{repo}@v{version} is a kernel of the Hub, and this version of kernelhub fetches archives only")]
-    HubOnly {
+    /// A kernel depends on others in a way that cannot be met.
+    #[error("{repo}: its dependency {dependency} cannot be met: {reason}")]
+    Dependency {
         /// The kernel.
         repo: RepoId,
-        /// The version that was asked for.
-        version: u32,
+        /// The dependency, as the metadata names it.
+        dependency: String,
+        /// Why not: malformed, or a circle, with the kernels in it.
+        reason: String,
+    },
+    /// A dependency could not be brought.
+    #[error("{repo} needs {dependency}, which could not be brought")]
+    DependencyFailed {
+        /// The kernel.
+        repo: RepoId,
+        /// The dependency.
+        dependency: String,
+        /// What went wrong with it.
+        #[source]
+        source: Box<HubError>,
     },
     /// A kernel was named without a version, and the default table has none for it.
     #[error("{repo} is named without a version; {}", known_versions(.known))]
@@ -39,12 +52,12 @@ pub enum HubError {
         known: Vec<u32>,
     },
     /// No build fits this machine.
-    #[error("no build of {repo}@v{version} fits")]
+    #[error("no build of {repo}@{revision} fits")]
     Resolve {
         /// The kernel.
         repo: RepoId,
-        /// The version that was asked for.
-        version: u32,
+        /// What was asked for.
+        revision: Revision,
         /// The decision for every build.
         #[source]
         source: ResolveError,
@@ -93,7 +106,8 @@ fn known_versions(known: &[u32]) -> String {
 impl Hint for HubError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::HubOnly { .. } => Some("give a manifest that lists an archive of it with --manifest".to_owned()),
+            Self::Dependency { .. } => Some("the publisher's build is wrong; another version may be right".to_owned()),
+            Self::DependencyFailed { source, .. } => source.hint(),
             Self::Unknown { known, .. } if !known.is_empty() => Some("ask for one of the known versions".to_owned()),
             Self::Unknown { repo, .. } if repo.owner() == "kernelhub" => {
                 Some("run `cargo xtask fetch-kernels` once to build and fetch the embedded kernels".to_owned())

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::Prefetched;
 use crate::bind::Code;
 use crate::fetch::Fetched;
 use crate::resolve::Resolution;
@@ -33,6 +34,9 @@ pub struct Kernel {
     pub(super) repaired: bool,
     pub(super) code: Code,
     pub(super) times: KernelTimes,
+    pub(super) dependencies: Vec<Prefetched>,
+    pub(super) source: String,
+    pub(super) notes: Vec<String>,
 }
 
 impl Kernel {
@@ -64,6 +68,24 @@ impl Kernel {
     #[must_use]
     pub fn code(&self) -> &Code {
         &self.code
+    }
+
+    /// The kernels that it needs, fetched and verified; in the order in which they were met, each once.
+    #[must_use]
+    pub fn dependencies(&self) -> &[Prefetched] {
+        &self.dependencies
+    }
+
+    /// The source that had it.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// What is worth reporting about how it was found: a local folder, a Hub that could not be asked.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// How long each stage took.

@@ -4,11 +4,19 @@
 //! fetching again, and interns what it has brought up. Refuses: to do any stage's work itself; each stage's output type
 //! is the only key to the next, so nothing here can skip one.
 //!
-//! A warm start makes no request and starts no runtime and no GPU driver: manifests are recorded in the cache, and
+//! A kernel is looked for in this order: folders that the user named, manifests given to this hub, recorded archives,
+//! further sources, the Hub. The owner `kernelhub` is this project's own and is never asked for at the Hub, where another
+//! might take the name.
+//!
+//! A warm start of a pinned kernel makes no request and starts no runtime and no GPU driver: manifests are recorded in the cache, and
 //! adapters are looked for only when a device that needs one is asked for.
 
+mod asynchronous;
 mod builder;
+mod cache;
+mod depends;
 mod error;
+mod find;
 mod kernel;
 pub mod lock;
 mod prefetch;
@@ -20,26 +28,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 pub use builder::HubBuilder;
+pub use cache::{CheckedEntry, check_cache};
+pub use depends::Dependency;
 pub use error::HubError;
 pub use kernel::{Kernel, KernelTimes};
 pub use prefetch::{Prefetched, Selection};
 
 use crate::bind::{Code, LayerKernel};
-use crate::fetch::{Cache, Fetcher, Location, Progress};
+use crate::fetch::{
+    Cache, Cancel, Cost, FetchOptions, HubSource, Progress, PublishedVersion, Revision, Session, Source,
+};
 use crate::load::KernelLibrary;
-use crate::manifest::{Artifact, KernelManifest, Source};
+use crate::manifest::KernelManifest;
 use crate::names::RepoId;
-use crate::resolve::{Candidate, Request, Resolution, choose};
 use crate::system::SystemInfo;
-use crate::variant::{AnyVariant, DeviceKey, Variant};
+use crate::variant::{DeviceKey, Variant};
 use crate::verify::VerifiedSnapshot;
+
+/// The owner of this project's own kernels.
+const OWN_OWNER: &str = "kernelhub";
 
 /// Brings kernels into the process by name.
 pub struct Hub {
     cache: Cache,
-    fetcher: Fetcher,
-    /// Manifests given by the caller, which go before the cache's, each with where its relative URLs start.
-    manifests: Vec<(KernelManifest, Location)>,
+    options: FetchOptions,
+    /// In the order in which they are asked; the Hub comes after them.
+    sources: Vec<Box<dyn Source>>,
+    hub: HubSource,
+    /// Manifests given by the caller.
+    manifests: Vec<KernelManifest>,
     progress: Box<dyn Progress + Send>,
     system: Mutex<SystemInfo>,
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
@@ -48,7 +65,7 @@ pub struct Hub {
     gpus: Mutex<HashMap<DeviceKey, crate::gpu::Device>>,
 }
 
-type KernelKey = (RepoId, u32, DeviceKey);
+type KernelKey = (RepoId, Revision, DeviceKey);
 
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,86 +89,104 @@ impl Hub {
         &self.cache
     }
 
-    /// Resolves, fetches, verifies and loads one version of a kernel for a kind of device. Asked again, it returns the
-    /// kernel that it has.
+    /// How it fetches.
+    #[must_use]
+    pub fn options(&self) -> &FetchOptions {
+        &self.options
+    }
+
+    /// The Hub that it asks.
+    #[must_use]
+    pub fn hub(&self) -> &HubSource {
+        &self.hub
+    }
+
+    /// Resolves, fetches, verifies and loads one version, commit, branch or tag of a kernel for a kind of device. Asked
+    /// again, it returns the kernel that it has.
     ///
-    /// A file that does not match its digest is never loaded. Unless the hub is offline, the archive is then fetched
-    /// again and verified again, once; [`Kernel::repaired`] tells.
+    /// A file that does not match its digest is never loaded. Unless the hub is offline, the build is then fetched again
+    /// and verified again, once; [`Kernel::repaired`] tells.
     ///
     /// # Errors
     /// [`HubError`] with the stage that failed and its cause.
-    pub fn get(&self, repo: &RepoId, version: u32, device: DeviceKey) -> Result<Arc<Kernel>, HubError> {
-        let key = (repo.clone(), version, device);
+    pub fn get(
+        &self,
+        repo: &RepoId,
+        revision: impl Into<Revision>,
+        device: DeviceKey,
+    ) -> Result<Arc<Kernel>, HubError> {
+        self.get_cancellable(repo, &revision.into(), device, &Cancel::default())
+    }
+
+    /// As [`Self::get`], until somebody cancels. What was downloaded by then is gone on with next time.
+    ///
+    /// # Errors
+    /// As [`Self::get`], and [`crate::fetch::FetchError::Cancelled`].
+    pub fn get_cancellable(
+        &self,
+        repo: &RepoId,
+        revision: &Revision,
+        device: DeviceKey,
+        cancel: &Cancel,
+    ) -> Result<Arc<Kernel>, HubError> {
+        let key = (repo.clone(), revision.clone(), device);
         // Held while the kernel is brought up, so that two threads never do the same work.
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels.get(&key) {
             return Ok(Arc::clone(kernel));
         }
-        let kernel = Arc::new(self.bring(repo, version, device)?);
+        let kernel = Arc::new(self.bring(repo, revision, device, cancel)?);
         kernels.insert(key, Arc::clone(&kernel));
         Ok(kernel)
     }
 
-    fn bring(&self, repo: &RepoId, version: u32, device: DeviceKey) -> Result<Kernel, HubError> {
+    fn bring(
+        &self,
+        repo: &RepoId,
+        revision: &Revision,
+        device: DeviceKey,
+        cancel: &Cancel,
+    ) -> Result<Kernel, HubError> {
+        let cost = Cost::default();
+        let session = Session::new(&*self.progress, cancel, &cost);
         let clock = Instant::now();
-        let (manifest, base) = self.manifest(repo, version)?;
-        let (resolution, artifact) = self.resolve(&manifest, device)?;
+        let found = self.find(repo, revision, device, &session)?;
         let resolve_ms = milliseconds(clock);
-        let Prefetched { snapshot, fetched, repaired, times } = self.fetch_verified(&manifest, artifact, &base)?;
+        let build = self.fetch_verified(&found, &session)?;
+        let resolution = found.resolution;
+        // Its locks end here: a dependency's are taken one at a time.
+        drop(found.builds);
+        let dependencies = self.dependencies(&build, revision, device, &session)?;
+        let Prefetched { snapshot, mut fetched, repaired, times, source, notes, .. } = build;
+        // What the whole kernel cost: its listings and its dependencies, too.
+        fetched.requests = cost.requests();
+        fetched.bytes_fetched = cost.bytes();
         let clock = Instant::now();
         let code = self.load(&snapshot, device)?;
         let times = KernelTimes { resolve_ms, load_ms: milliseconds(clock), ..times };
-        Ok(Kernel { resolution, snapshot, fetched, repaired, code, times })
+        Ok(Kernel { resolution, snapshot, fetched, repaired, code, times, dependencies, source, notes })
     }
 
-    /// The manifest of a version: one given to this hub, else the one that the cache recorded.
-    fn manifest(&self, repo: &RepoId, version: u32) -> Result<(KernelManifest, Location), HubError> {
-        let given = self
-            .manifests
-            .iter()
-            .find(|(manifest, _)| manifest.kernel.repo == *repo && manifest.kernel.version == version);
-        if let Some((manifest, base)) = given {
-            if manifest.kernel.source == Source::Hub {
-                return Err(HubError::HubOnly { repo: repo.clone(), version });
+    /// The versions that the first source that has the kernel has, ascending, with that source's name.
+    ///
+    /// # Errors
+    /// [`HubError::Fetch`] when a source cannot be asked.
+    pub fn versions(&self, repo: &RepoId) -> Result<(String, Vec<PublishedVersion>), HubError> {
+        let (cancel, cost) = (Cancel::default(), Cost::default());
+        let session = Session::new(&*self.progress, &cancel, &cost);
+        for source in self.sources_for(repo) {
+            let versions = source.versions(repo, &session)?;
+            if !versions.is_empty() {
+                return Ok((source.name(), versions));
             }
-            return Ok((manifest.clone(), base.clone()));
         }
-        match self.cache.manifest(repo, version)? {
-            // A recorded manifest has absolute URLs, so the base plays no part.
-            Some(manifest) => Ok((manifest, Location::Local(self.cache.root().to_path_buf()))),
-            None => Err(self.unknown(repo, version)),
-        }
+        Ok((self.hub.name(), Vec::new()))
     }
 
-    fn unknown(&self, repo: &RepoId, version: u32) -> HubError {
-        let mut known = self.cache.versions(repo).unwrap_or_default();
-        let given = self.manifests.iter().filter(|(manifest, _)| manifest.kernel.repo == *repo);
-        known.extend(given.map(|(manifest, _)| manifest.kernel.version));
-        known.sort_unstable();
-        known.dedup();
-        if crate::manifest::hub_manifests().any(|manifest| manifest.kernel.repo == *repo) {
-            return HubError::HubOnly { repo: repo.clone(), version };
-        }
-        HubError::Unknown { repo: repo.clone(), version, known }
-    }
-
-    fn resolve<'a>(
-        &self,
-        manifest: &'a KernelManifest,
-        device: DeviceKey,
-    ) -> Result<(Resolution, &'a Artifact), HubError> {
-        let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
-        #[cfg(feature = "wgpu")]
-        if device != DeviceKey::Cpu {
-            system.probe_adapters();
-        }
-        let listed = manifest.artifacts.iter().enumerate();
-        let candidates: Vec<_> =
-            listed.map(|(index, artifact)| Candidate::new(AnyVariant::Known(artifact.variant), index)).collect();
-        let (chosen, resolution) = choose(&candidates, &system, &Request::device(device)).map_err(|source| {
-            HubError::Resolve { repo: manifest.kernel.repo.clone(), version: manifest.kernel.version, source }
-        })?;
-        Ok((resolution, &manifest.artifacts[chosen]))
+    /// The sources that may have a kernel, in order.
+    fn sources_for(&self, repo: &RepoId) -> impl Iterator<Item = &dyn Source> {
+        let hub = (repo.owner() != OWN_OWNER).then_some(&self.hub as &dyn Source);
+        self.sources.iter().map(|source| &**source).chain(hub)
     }
 
     fn load(&self, snapshot: &VerifiedSnapshot, device: DeviceKey) -> Result<Code, HubError> {

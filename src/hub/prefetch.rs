@@ -1,13 +1,15 @@
 //! Bringing builds into the cache without loading them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use super::find::Found;
 use super::{Hub, HubError, KernelTimes, milliseconds};
-use crate::fetch::{Fetched, Location, Reuse};
-use crate::manifest::{Artifact, KernelManifest};
+use crate::fetch::{Anchor, Builds, Cancel, Cost, Fetched, Reuse, Revision, Session, Source};
+use crate::manifest::{KernelManifest, Source as ManifestSource};
 use crate::names::RepoId;
+use crate::resolve::{Candidate, Request, resolve};
 use crate::variant::DeviceKey;
 use crate::verify::{VerifiedSnapshot, VerifyError, verify};
 
@@ -32,24 +34,75 @@ pub struct Prefetched {
     pub repaired: bool,
     /// How long the stages took; nothing was loaded.
     pub times: KernelTimes,
+    /// The source that had it.
+    pub source: String,
+    /// What is worth reporting about how it was found.
+    pub notes: Vec<String>,
 }
 
 impl Hub {
-    /// Fetches and verifies builds of a kernel, and loads none of them.
+    /// Fetches and verifies builds of a kernel and what they depend on, and loads none of them.
     ///
     /// # Errors
     /// [`HubError`] with the stage that failed; builds that were brought before it stay in the cache.
-    pub fn prefetch(&self, repo: &RepoId, version: u32, selection: Selection) -> Result<Vec<Prefetched>, HubError> {
-        let (manifest, base) = self.manifest(repo, version)?;
-        let artifacts: Vec<&Artifact> = match selection {
-            Selection::AllVariants => manifest.artifacts.iter().collect(),
-            Selection::ThisMachine => self.for_this_machine(&manifest)?,
+    pub fn prefetch(
+        &self,
+        repo: &RepoId,
+        revision: impl Into<Revision>,
+        selection: Selection,
+    ) -> Result<Vec<Prefetched>, HubError> {
+        let revision = revision.into();
+        let (cancel, cost) = (Cancel::default(), Cost::default());
+        // What another tool fetched may not be all that there is.
+        let fresh_listing = selection == Selection::AllVariants && !self.options.offline;
+        let session = Session { fresh_listing, ..Session::new(&*self.progress, &cancel, &cost) };
+        let (source, builds) = self.builds(repo, &revision, &session)?;
+        let chosen = match selection {
+            Selection::AllVariants => self.every_build(source, builds),
+            Selection::ThisMachine => self.for_this_machine(source, builds, &revision, &session)?,
         };
-        artifacts.into_iter().map(|artifact| self.fetch_verified(&manifest, artifact, &base)).collect()
+        let mut brought = Vec::new();
+        for (found, _) in &chosen {
+            brought.push(self.fetch_verified(found, &session)?);
+        }
+        let devices: Vec<_> = chosen.iter().map(|(_, device)| *device).collect();
+        // The locks end here: a dependency's are taken one at a time.
+        drop(chosen);
+        let mut needed: Vec<Prefetched> = Vec::new();
+        for (build, device) in brought.iter().zip(devices) {
+            let Some(device) = device else { continue };
+            for dependency in self.dependencies(build, &revision, device, &session)? {
+                if !needed.iter().any(|known| known.snapshot.root() == dependency.snapshot.root()) {
+                    needed.push(dependency);
+                }
+            }
+        }
+        brought.extend(needed);
+        Ok(brought)
     }
 
-    /// The builds that the machine's devices would be given, each once, in the manifest's order.
-    pub(super) fn for_this_machine<'a>(&self, manifest: &'a KernelManifest) -> Result<Vec<&'a Artifact>, HubError> {
+    /// Every build whose name is known. Dependencies are those of a machine that is not here, so that none come along.
+    pub(super) fn every_build<'a>(
+        &self,
+        source: &'a dyn Source,
+        builds: Builds,
+    ) -> Vec<(Found<'a>, Option<DeviceKey>)> {
+        let system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
+        let resolution = resolve(&builds.candidates, &system, &Request::any());
+        let known = |(index, candidate): (usize, &Candidate)| candidate.variant.known().map(|_| index);
+        let indices: Vec<usize> = builds.candidates.iter().enumerate().filter_map(known).collect();
+        let found = |chosen| Found { source, builds: builds.clone(), chosen, resolution: resolution.clone() };
+        indices.into_iter().map(|index| (found(index), None)).collect()
+    }
+
+    /// The builds that the machine's devices would be given, each once, in the listing's order.
+    pub(super) fn for_this_machine<'a>(
+        &'a self,
+        source: &'a dyn Source,
+        builds: Builds,
+        revision: &Revision,
+        session: &Session<'_>,
+    ) -> Result<Vec<(Found<'a>, Option<DeviceKey>)>, HubError> {
         let mut keys = BTreeSet::from([DeviceKey::Cpu]);
         {
             let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,66 +110,81 @@ impl Hub {
             system.probe_adapters();
             keys.extend(system.devices.iter().map(|device| device.key));
         }
-        let mut variants = BTreeSet::new();
+        let mut chosen: BTreeMap<usize, (Found<'a>, Option<DeviceKey>)> = BTreeMap::new();
         let mut refusal = None;
         for key in keys {
-            match self.resolve(manifest, key) {
-                Ok((_, artifact)) => {
-                    variants.insert(artifact.variant);
+            match self.choose(source, builds.clone(), revision, key, session) {
+                Ok(found) => {
+                    chosen.entry(found.chosen).or_insert((found, Some(key)));
                 }
                 // Not every kernel serves every device; the processor's trace is the one worth showing.
-                Err(error) => {
+                Err((error @ HubError::Resolve { .. }, _)) => {
                     refusal.get_or_insert(error);
                 }
+                Err((error, _)) => return Err(error),
             }
         }
         match refusal {
-            Some(error) if variants.is_empty() => Err(error),
-            _ => Ok(manifest.artifacts.iter().filter(|artifact| variants.contains(&artifact.variant)).collect()),
+            Some(error) if chosen.is_empty() => Err(error),
+            _ => Ok(chosen.into_values().collect()),
         }
     }
 
     /// Fetches one build if it isn't there, and verifies it. Damaged files are fetched again, once, unless offline.
-    pub(super) fn fetch_verified(
-        &self,
-        manifest: &KernelManifest,
-        artifact: &Artifact,
-        base: &Location,
-    ) -> Result<Prefetched, HubError> {
+    pub(super) fn fetch_verified(&self, found: &Found<'_>, session: &Session<'_>) -> Result<Prefetched, HubError> {
+        let Found { source, builds, chosen, .. } = found;
         let mut times = KernelTimes::default();
         let clock = Instant::now();
-        let fetched = self.fetch(manifest, artifact, base, Reuse::IfPresent)?;
+        let fetched = source.fetch(builds, *chosen, session)?;
         times.fetch_ms = milliseconds(clock);
         let clock = Instant::now();
         let verified = verify(&fetched.snapshot);
         times.verify_ms = milliseconds(clock);
+        let done = |snapshot, fetched, repaired, times| Prefetched {
+            snapshot: self.with_layers(snapshot),
+            fetched,
+            repaired,
+            times,
+            source: source.name(),
+            notes: builds.notes.clone(),
+        };
+        let may_repair = !self.options.offline && *fetched.snapshot.anchor() != Anchor::Local;
         let violations = match verified {
-            Ok(snapshot) => return Ok(Prefetched { snapshot, fetched, repaired: false, times }),
-            Err(VerifyError::Violations { violations, .. }) if !self.fetcher.options().offline => violations,
+            Ok(snapshot) => return Ok(done(snapshot, fetched, false, times)),
+            Err(VerifyError::Violations { violations, .. }) if may_repair => violations,
             Err(error) => return Err(error.into()),
         };
-        let (repo, version) = (&manifest.kernel.repo, manifest.kernel.version);
         let list: Vec<_> = violations.iter().map(ToString::to_string).collect();
-        self.progress
-            .note(&format!("{repo}@v{version} is damaged in the cache, fetching it again: {}", list.join("; ")));
+        self.progress.note(&format!(
+            "{} ({}) is damaged in the cache, fetching it again: {}",
+            builds.repo,
+            fetched.snapshot.variant(),
+            list.join("; ")
+        ));
         let clock = Instant::now();
-        let again = self.fetch(manifest, artifact, base, Reuse::Replace)?;
+        let again = source.fetch(builds, *chosen, &Session { reuse: Reuse::Replace, ..*session })?;
         times.fetch_ms += milliseconds(clock);
         let clock = Instant::now();
         let snapshot = verify(&again.snapshot)?;
         times.verify_ms += milliseconds(clock);
         let requests = fetched.requests + again.requests;
         let bytes_fetched = fetched.bytes_fetched + again.bytes_fetched;
-        Ok(Prefetched { snapshot, fetched: Fetched { requests, bytes_fetched, ..again }, repaired: true, times })
+        Ok(done(snapshot, Fetched { requests, bytes_fetched, ..again }, true, times))
     }
 
-    fn fetch(
-        &self,
-        manifest: &KernelManifest,
-        artifact: &Artifact,
-        base: &Location,
-        reuse: Reuse,
-    ) -> Result<Fetched, HubError> {
-        Ok(self.fetcher.fetch_artifact(&self.cache, manifest, artifact, base, &*self.progress, reuse)?)
+    /// Adds the layers that a manifest names, for a build that does not say: a manifest given to this hub, else one
+    /// shipped with this crate.
+    fn with_layers(&self, snapshot: VerifiedSnapshot) -> VerifiedSnapshot {
+        if !snapshot.layers().layers.is_empty() {
+            return snapshot;
+        }
+        let is_of = |manifest: &KernelManifest| {
+            manifest.kernel.source == ManifestSource::Hub
+                && manifest.kernel.repo == *snapshot.repo()
+                && manifest.kernel.version == snapshot.version()
+        };
+        let given = self.manifests.iter().find(|manifest| is_of(manifest)).cloned();
+        let layers = given.or_else(|| crate::manifest::hub_manifests().find(is_of)).map(|manifest| manifest.layers);
+        snapshot.with_layers(layers.unwrap_or_default())
     }
 }

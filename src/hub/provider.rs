@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::{Hub, HubError};
 use crate::bind::{LayerKernel, bind};
+use crate::fetch::Revision;
 use crate::hint::Hint as _;
 use crate::names::RepoId;
 use crate::swap::{KernelProvider, KernelRef, ProvideError};
@@ -19,7 +20,7 @@ impl Hub {
             Some(version) => version,
             None => self.default_version(&kernel.repo)?,
         };
-        let key = ((kernel.repo.clone(), version, device), layer.to_owned());
+        let key = ((kernel.repo.clone(), Revision::Version(version), device), layer.to_owned());
         if let Some(bound) = self.layers.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Arc::clone(bound));
         }
@@ -36,7 +37,7 @@ impl Hub {
     /// # Errors
     /// [`HubError::NoVersion`] with the versions that the cache knows.
     pub fn default_version(&self, repo: &RepoId) -> Result<u32, HubError> {
-        let given = self.manifests.iter().map(|(manifest, _)| &manifest.kernel);
+        let given = self.manifests.iter().map(|manifest| &manifest.kernel);
         let known: Vec<u32> = given.filter(|kernel| kernel.repo == *repo).map(|kernel| kernel.version).collect();
         if let Some(version) = known.iter().max() {
             return Ok(*version);

@@ -220,14 +220,6 @@ fn dependency_entry(entry: &Object<'_>) -> Result<KernelLock, ManifestError> {
     Ok(KernelLock { repo, version: Some(version), commit: lock.parsed("commit")?, variants: BTreeMap::new() })
 }
 
-/// Reads a kernel that another kernel needs, as `metadata.json` lists it in `kernel-depends`: the same form.
-///
-/// # Errors
-/// As [`KernelsLock::parse`].
-pub fn kernel_dependency(value: &Value, origin: &str) -> Result<(RepoId, KernelVersion), ManifestError> {
-    read_dependency(&Object::of(value, origin, "kernel-depends".to_owned())?)
-}
-
 fn read_dependency(dependency: &Object<'_>) -> Result<(RepoId, KernelVersion), ManifestError> {
     dependency.check_keys(&["repo-id", "version", "revision"], &["repo-id"])?;
     let version = match (dependency.map.get("version"), dependency.map.get("revision")) {

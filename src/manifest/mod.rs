@@ -30,7 +30,7 @@ pub use kernel::{
     Artifact, ArtifactUrl, KernelInfo, KernelManifest, MANIFEST_SCHEMA, MAX_MANIFEST_BYTES, Source, UrlError,
 };
 pub use layers::{FunctionBinding, LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
-pub use lock::{KernelLock, KernelsLock, LOCK_FILE, LockEdition, MAX_LOCK_BYTES, VariantHash, kernel_dependency};
+pub use lock::{KernelLock, KernelsLock, LOCK_FILE, LockEdition, MAX_LOCK_BYTES, VariantHash};
 pub use lock_sidecar::{HubBuild, LockSidecar, Pin, PinnedKernel, SIDECAR_FILE, SIDECAR_SCHEMA};
 pub use metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
 pub use shader::{

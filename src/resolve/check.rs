@@ -24,6 +24,9 @@ pub(super) struct Fit {
 }
 
 pub(super) fn check(candidate: &Candidate, system: &SystemInfo, request: &Request) -> Result<Fit, Reason> {
+    if let Some(fault) = &candidate.metadata_fault {
+        return Err(Reason::Metadata { fault: fault.clone() });
+    }
     match &candidate.variant {
         AnyVariant::Unknown { reason, .. } => Err(Reason::UnknownForm { fault: reason.clone() }),
         AnyVariant::Known(Variant::Noarch(_)) => Err(Reason::NeedsPython),

@@ -59,13 +59,23 @@ pub struct Candidate {
     pub imports_tvm_ffi: Option<bool>,
     /// Lowest glibc version that its library asks for; `None` before that was read.
     pub minimum_glibc: Option<Version>,
+    /// Why its metadata cannot be used; `None` while nothing is known against it.
+    pub metadata_fault: Option<String>,
 }
 
 impl Candidate {
     /// A build of which only the name is known.
     #[must_use]
     pub fn new(variant: AnyVariant, artifact: usize) -> Self {
-        Self { variant, artifact, size_bytes: None, archs: None, imports_tvm_ffi: None, minimum_glibc: None }
+        Self {
+            variant,
+            artifact,
+            size_bytes: None,
+            archs: None,
+            imports_tvm_ffi: None,
+            minimum_glibc: None,
+            metadata_fault: None,
+        }
     }
 
     /// Builds of which only the names are known, numbered from 0.

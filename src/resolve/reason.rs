@@ -18,6 +18,12 @@ pub enum Reason {
         /// The rule that the name breaks.
         fault: VariantFault,
     },
+    /// Its `metadata.json` cannot be used.
+    #[error("its metadata cannot be used: {fault}")]
+    Metadata {
+        /// What is wrong with it.
+        fault: String,
+    },
     /// Python code for Torch, with nothing that a Rust process could load.
     #[error("Python code for Torch: nothing in it can be loaded without Python")]
     NeedsPython,

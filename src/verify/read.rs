@@ -26,16 +26,15 @@ impl ReadFiles {
     /// Hashes one file, and keeps the very bytes that were hashed where they will be used.
     pub(super) fn read(
         &mut self,
-        root: &Path,
+        path: &Path,
         relative: RelativePath,
         metadata: &Metadata,
     ) -> Result<Option<Violation>, VerifyError> {
-        let path = relative.below(root);
-        let Some(mut file) = open_regular(&path)? else {
+        let Some(mut file) = open_regular(path)? else {
             return Ok(Some(not_a_file(relative.as_str(), "something else")));
         };
         let is_listed = metadata.digest.as_ref().is_some_and(|digest| digest.files.contains_key(&relative));
-        let mut library = (is_listed && is_library(&relative)).then(|| LibraryCopy::create(&path)).transpose()?;
+        let mut library = (is_listed && is_library(&relative)).then(|| LibraryCopy::create(path)).transpose()?;
         let mut text = (is_listed && is_text(&relative)).then(Vec::new);
         let mut hasher = Sha256::new();
         let mut buffer = vec![0; 256 << 10];
@@ -45,7 +44,7 @@ impl ReadFiles {
                 Ok(0) => break,
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(io_error("read", &path)(error)),
+                Err(error) => return Err(io_error("read", path)(error)),
             };
             let piece = &buffer[..read];
             bytes += read as u64;
@@ -55,7 +54,7 @@ impl ReadFiles {
             }
             if let Some(text) = &mut text {
                 if bytes > MAX_TEXT_BYTES {
-                    return Err(VerifyError::TextTooLarge { path, maximum: MAX_TEXT_BYTES });
+                    return Err(VerifyError::TextTooLarge { path: path.to_path_buf(), maximum: MAX_TEXT_BYTES });
                 }
                 text.extend_from_slice(piece);
             }

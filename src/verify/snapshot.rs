@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use super::read::ReadFiles;
-use super::walk::{Found, io_error, not_a_file, open_regular, walk};
+use super::walk::{Found, io_error, not_a_file, open_regular, place_of, walk};
 use super::{VerifiedLibrary, VerifyError};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
-use crate::fetch::Snapshot;
-use crate::manifest::{LAYERS_FILE, LayersFile, MAX_METADATA_BYTES, METADATA_FILE, Metadata};
+use crate::fetch::{Anchor, Snapshot};
+use crate::manifest::{LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::{RelativePath, RepoId};
 use crate::variant::Variant;
 
@@ -26,7 +26,8 @@ pub struct VerifiedSnapshot {
     version: u32,
     variant: Variant,
     root: PathBuf,
-    archive_sha256: Sha256Digest,
+    anchor: Anchor,
+    has_digest: bool,
     metadata: Metadata,
     layers: LayersFile,
     texts: BTreeMap<RelativePath, String>,
@@ -60,10 +61,16 @@ impl VerifiedSnapshot {
         &self.root
     }
 
-    /// The digest of the archive that it came by.
+    /// What its metadata was compared with.
     #[must_use]
-    pub fn archive_sha256(&self) -> Sha256Digest {
-        self.archive_sha256
+    pub fn anchor(&self) -> &Anchor {
+        &self.anchor
+    }
+
+    /// Whether its files were compared with a digest in its metadata. No: it is a local folder whose metadata has none.
+    #[must_use]
+    pub fn has_digest(&self) -> bool {
+        self.has_digest
     }
 
     /// What the build says about itself.
@@ -72,7 +79,18 @@ impl VerifiedSnapshot {
         &self.metadata
     }
 
-    /// The layers that it serves, from the verified bytes of its `layers.toml`.
+    /// Says which layers the build serves, where it does not say so itself: kernels of the Hub have no `layers.toml`, and
+    /// a kernel manifest is their binding. A build with a `layers.toml` keeps it.
+    #[must_use]
+    pub fn with_layers(mut self, layers: Vec<LayerSpec>) -> Self {
+        if self.layers.layers.is_empty() {
+            self.layers.layers = layers;
+        }
+        self
+    }
+
+    /// The layers that it serves, from the verified bytes of its `layers.toml`, else from [`Self::with_layers`]. Empty:
+    /// nobody says.
     #[must_use]
     pub fn layers(&self) -> &LayersFile {
         &self.layers
@@ -148,9 +166,9 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
         source: Box::new(source),
     })?;
     let mut read = ReadFiles::default();
-    let Found { files, mut violations } = walk(root)?;
-    for path in files {
-        if let Some(violation) = read.read(root, path, &metadata)? {
+    let Found { files, mut violations } = walk(snapshot)?;
+    for (path, place) in files {
+        if let Some(violation) = read.read(&place, path, &metadata)? {
             violations.push(violation);
         }
     }
@@ -160,26 +178,34 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
         .violations(&read.digests)
         .into_iter()
         .filter(|violation| violation.kind != ViolationKind::FileMissing || !no_files.contains(&violation.path));
-    violations.extend(content);
+    let has_digest = metadata.digest.is_some();
+    // Whoever named a local folder vouches for it; a digest that is there still counts.
+    if has_digest || *snapshot.anchor() != Anchor::Local {
+        violations.extend(content);
+    }
     violations.extend(metadata.identity_violations(repo, version, variant));
     violations.sort();
     if !violations.is_empty() {
         return refuse(violations);
     }
     let layers_path = RelativePath::from_str(LAYERS_FILE).ok();
-    let Some(layers) = layers_path.and_then(|path| read.texts.get(&path)) else {
-        return Err(VerifyError::LayersAbsent { repo: repo.clone(), version, variant: *variant });
+    let layers = match layers_path.and_then(|path| read.texts.get(&path)) {
+        Some(text) => LayersFile::parse(text, &root.join(LAYERS_FILE).display().to_string()).map_err(|source| {
+            VerifyError::Layers { repo: repo.clone(), version, variant: *variant, source: Box::new(source) }
+        })?,
+        None if snapshot.anchor().archive_sha256().is_some() => {
+            return Err(VerifyError::LayersAbsent { repo: repo.clone(), version, variant: *variant });
+        }
+        None => LayersFile { schema: LAYERS_SCHEMA, layers: Vec::new() },
     };
-    let layers = LayersFile::parse(layers, &root.join(LAYERS_FILE).display().to_string()).map_err(|source| {
-        VerifyError::Layers { repo: repo.clone(), version, variant: *variant, source: Box::new(source) }
-    })?;
     tracing::debug!(%repo, version, %variant, files = read.digests.len(), bytes = read.bytes, "verified");
     Ok(VerifiedSnapshot {
         repo: repo.clone(),
         version,
         variant: *variant,
         root: root.to_path_buf(),
-        archive_sha256: snapshot.archive_sha256(),
+        anchor: snapshot.anchor().clone(),
+        has_digest,
         metadata,
         layers,
         files: metadata_free_count(&read.digests),
@@ -192,10 +218,19 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
 /// The anchored bytes of `metadata.json`, or in what they are not those.
 fn read_metadata(snapshot: &Snapshot) -> Result<Result<Vec<u8>, Violation>, VerifyError> {
     let path = snapshot.root().join(METADATA_FILE);
-    let expected = Some(format!("sha256 {}", snapshot.metadata_sha256()));
+    let anchor = snapshot.anchor().metadata();
+    let expected = anchor.map(|anchor| anchor.describe());
     let violation =
         |kind, actual| Violation { kind, path: METADATA_FILE.to_owned(), expected: expected.clone(), actual };
-    let file = match open_regular(&path) {
+    let place = match place_of(&path, snapshot.blobs()) {
+        Ok(Some(place)) => place,
+        Ok(None) => return Ok(Err(not_a_file(METADATA_FILE, "a link to elsewhere"))),
+        Err(VerifyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(Err(violation(ViolationKind::FileMissing, None)));
+        }
+        Err(error) => return Err(error),
+    };
+    let file = match open_regular(&place) {
         Ok(Some(file)) => file,
         Ok(None) => return Ok(Err(not_a_file(METADATA_FILE, "something else"))),
         Err(VerifyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -206,9 +241,11 @@ fn read_metadata(snapshot: &Snapshot) -> Result<Result<Vec<u8>, Violation>, Veri
     let mut bytes = Vec::new();
     // One byte more than the limit, so that a larger file has another digest than its anchored part.
     file.take(MAX_METADATA_BYTES + 1).read_to_end(&mut bytes).map_err(io_error("read", &path))?;
-    let actual = Sha256Digest::of(&bytes);
-    if actual != snapshot.metadata_sha256() {
-        return Ok(Err(violation(ViolationKind::MetadataMismatch, Some(format!("sha256 {actual}")))));
+    if let Some(expected) = anchor {
+        let actual = expected.of_same_kind(&bytes);
+        if actual != expected {
+            return Ok(Err(violation(ViolationKind::MetadataMismatch, Some(actual.describe()))));
+        }
     }
     Ok(Ok(bytes))
 }

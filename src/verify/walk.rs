@@ -1,4 +1,4 @@
-//! What stands in a build's folder, without following a link.
+//! What stands in a build's folder, without following a link out of its repo.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,19 +6,23 @@ use std::path::{Path, PathBuf};
 
 use super::{MAX_FILES, VerifyError};
 use crate::digest::{Violation, ViolationKind};
+use crate::fetch::Snapshot;
 use crate::names::RelativePath;
 
 /// The entries of a build's folder.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Regular files, sorted.
-    pub(super) files: Vec<RelativePath>,
+    /// Files, sorted, each with where its bytes are: in place, or in the repo's blobs.
+    pub(super) files: Vec<(RelativePath, PathBuf)>,
     /// Links, devices and names that no build has.
     pub(super) violations: Vec<Violation>,
 }
 
 /// Lists a folder and those below it.
-pub(super) fn walk(root: &Path) -> Result<Found, VerifyError> {
+pub(super) fn walk(snapshot: &Snapshot) -> Result<Found, VerifyError> {
+    let root = snapshot.root();
+    // Python leaves its bytecode beside its files. It is nobody's here: not loaded, not part of any digest.
+    let has_bytecode = snapshot.anchor().archive_sha256().is_none();
     let mut found = Found::default();
     let mut folders = vec![(root.to_path_buf(), String::new())];
     let mut count = 0;
@@ -34,7 +38,18 @@ pub(super) fn walk(root: &Path) -> Result<Found, VerifyError> {
             let shown = format!("{prefix}{}", name.to_string_lossy().escape_debug());
             let path = name.to_str().and_then(|name| format!("{prefix}{name}").parse::<RelativePath>().ok());
             match path {
-                Some(path) if kind.is_file() => found.files.push(path),
+                Some(path) if has_bytecode && is_bytecode(&path) => tracing::trace!(%path, "bytecode is left out"),
+                Some(path) if kind.is_file() => found.files.push((path, entry.path())),
+                Some(path) if kind.is_symlink() && snapshot.blobs().is_some() => {
+                    match place_of(&entry.path(), snapshot.blobs()) {
+                        Ok(Some(place)) => found.files.push((path, place)),
+                        Ok(None) => found.violations.push(not_a_file(&shown, "a link to elsewhere")),
+                        Err(VerifyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                            found.violations.push(not_a_file(&shown, "a link to nothing"));
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
                 Some(path) if kind.is_dir() => folders.push((entry.path(), format!("{path}/"))),
                 Some(_) => found.violations.push(not_a_file(&shown, describe(kind))),
                 // No digest can list such a name.
@@ -49,6 +64,22 @@ pub(super) fn walk(root: &Path) -> Result<Found, VerifyError> {
     }
     found.files.sort();
     Ok(found)
+}
+
+/// Whether Python made the file from another one.
+fn is_bytecode(path: &RelativePath) -> bool {
+    path.as_str().split('/').any(|part| part == "__pycache__")
+        || Path::new(path.as_str()).extension().is_some_and(|extension| extension == "pyc")
+}
+
+/// Where the bytes of a file are: the path itself, or for a link the blob that it leads to. `None`: it leads out of the
+/// repo's blobs.
+pub(super) fn place_of(path: &Path, blobs: Option<&Path>) -> Result<Option<PathBuf>, VerifyError> {
+    let kind = path.symlink_metadata().map_err(io_error("look at", path))?.file_type();
+    let Some(blobs) = blobs.filter(|_| kind.is_symlink()) else { return Ok(Some(path.to_path_buf())) };
+    let place = path.canonicalize().map_err(io_error("follow", path))?;
+    let blobs = blobs.canonicalize().map_err(io_error("look at", blobs))?;
+    Ok((place.parent() == Some(blobs.as_path())).then_some(place))
 }
 
 /// Opens a regular file, without following a link and without waiting for a pipe's other end. `None`: it is none.

@@ -51,10 +51,10 @@ pub(crate) fn build_json(build: &Prefetched) -> Value {
     json!({
         "repo": snapshot.repo(),
         "version": snapshot.version(),
-        "revision": format!("sha256:{}", snapshot.archive_sha256()),
+        "revision": snapshot.anchor().revision(),
+        "source": build.source,
         "variant": snapshot.variant(),
         "path": snapshot.root(),
-        "archive_sha256": snapshot.archive_sha256(),
         "from_cache": fetched.from_cache,
         "repaired": repaired,
         "requests": fetched.requests,
@@ -101,7 +101,7 @@ pub(crate) struct FileOptions {
 pub(crate) fn run_file(options: &FileOptions) -> Result<(), Failure> {
     let location: Location = options.url.parse()?;
     let timeout = std::time::Duration::from_secs(options.timeout);
-    let fetcher = Fetcher::new(FetchOptions { timeout, ..FetchOptions::from_env() });
+    let fetcher = Fetcher::new(FetchOptions { timeout, answer_timeout: timeout, ..FetchOptions::from_env()? });
     fetcher.fetch_file(&location, options.size, options.sha256, &options.out, &Bars::default())?;
     Ok(())
 }

@@ -2,8 +2,9 @@
 
 use clap::Args;
 use kernelhub::bind::Code;
+use kernelhub::fetch::Revision;
 use kernelhub::hub::Kernel;
-use kernelhub::swap::KernelRef;
+use kernelhub::names::RepoId;
 use kernelhub::variant::DeviceKey;
 use serde_json::{Value, json};
 
@@ -12,8 +13,8 @@ use crate::manifests::HubOptions;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The kernel, such as kernelhub/rmsnorm@v1.
-    #[arg(value_name = "ORG/NAME@vN")]
+    /// The kernel with its version, commit, branch or tag, such as kernelhub/rmsnorm@v1.
+    #[arg(value_name = "ORG/NAME@REVISION")]
     kernel: String,
     /// The device to load it for: cpu, cuda, rocm, xpu, hpu, mps, npu, neuron, tpu or wgpu.
     #[arg(long, default_value = "cpu")]
@@ -26,19 +27,18 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let reference: KernelRef = options.kernel.parse().map_err(Failure::plain)?;
-    if reference.layer.is_some() {
-        return Err(Failure::new(
-            format!("{} names a layer, and get brings a whole kernel", options.kernel),
-            Some("leave out the part after ':'"),
-        ));
-    }
-    let (hub, _) = options.hub.hub()?;
-    let version = match reference.version {
-        Some(version) => version,
-        None => hub.default_version(&reference.repo)?,
+    let (repo, revision) = match options.kernel.split_once('@') {
+        Some((repo, revision)) => (repo, Some(revision)),
+        None => (options.kernel.as_str(), None),
     };
-    let kernel = hub.get(&reference.repo, version, options.device)?;
+    let repo: RepoId = repo.parse().map_err(Failure::plain)?;
+    let revision: Option<Revision> = revision.map(str::parse).transpose().map_err(Failure::plain)?;
+    let (hub, _) = options.hub.hub()?;
+    let revision = match revision {
+        Some(revision) => revision,
+        None => hub.default_version(&repo)?.into(),
+    };
+    let kernel = hub.get(&repo, revision, options.device)?;
     if options.json {
         println!("{}", serde_json::to_string_pretty(&as_json(&kernel)).map_err(Failure::plain)?);
         return Ok(());
@@ -70,7 +70,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 fn anchor(kernel: &Kernel) -> String {
-    format!("archive sha256 {}", kernel.snapshot().archive_sha256())
+    let own = if kernel.snapshot().has_digest() { "" } else { ", which it does not have" };
+    format!("{}{own}", kernel.snapshot().anchor())
 }
 
 fn as_json(kernel: &Kernel) -> Value {
@@ -81,11 +82,28 @@ fn as_json(kernel: &Kernel) -> Value {
         }
         _ => Value::Null,
     };
+    let dependencies: Vec<_> = kernel
+        .dependencies()
+        .iter()
+        .map(|build| {
+            let snapshot = &build.snapshot;
+            json!({
+                "repo": snapshot.repo(),
+                "version": snapshot.version(),
+                "revision": snapshot.anchor().revision(),
+                "variant": snapshot.variant(),
+                "path": snapshot.root(),
+            })
+        })
+        .collect();
     let layers: Vec<_> = snapshot.layers().layers.iter().map(|layer| layer.name.as_str()).collect();
     json!({
         "repo": snapshot.repo(),
         "version": snapshot.version(),
-        "revision": format!("sha256:{}", snapshot.archive_sha256()),
+        "revision": snapshot.anchor().revision(),
+        "source": kernel.source(),
+        "notes": kernel.notes(),
+        "dependencies": dependencies,
         "variant": snapshot.variant(),
         "path": snapshot.root(),
         "from_cache": fetched.from_cache,

@@ -26,7 +26,7 @@ pub(crate) struct HubOptions {
 impl HubOptions {
     /// Reads the manifests and sets up the hub.
     pub(crate) fn hub(&self) -> Result<(Hub, Vec<KernelManifest>), Failure> {
-        let mut options = FetchOptions::from_env();
+        let mut options = FetchOptions::from_env()?;
         options.offline |= self.offline;
         let fetcher = Fetcher::new(options.clone());
         let mut builder: HubBuilder = Hub::builder().offline(options.offline).progress(Bars::default());

@@ -6,6 +6,8 @@
 //! bundle.json                                          the edition, and which builds it carries
 //! kernels.lock, kernelhub.lock                         the project's lock files, whole
 //! archives/<sha256 of the archive>/build/<variant>/... the files of a build that came by an archive
+//! hub/<owner>/<name>/<commit>/build/<variant>/...      the files of a build of the Hub
+//! hub/<owner>/<name>/<commit>/build/<variant>.json     what the commit's tree says that they are, where that was known
 //! ```
 //!
 //! A bundle is unpacked under the archive rules into a folder of its own, and every build in it is held to the lock, by
@@ -88,4 +90,9 @@ fn place(kernel: &PinnedKernel, variant: Variant) -> Option<(String, Sha256Diges
             Some((folder, build.metadata_sha256))
         }
     }
+}
+
+/// Where the commit's listing of a build stands in a bundle.
+fn listing_path(folder: &str) -> String {
+    format!("{folder}.json")
 }

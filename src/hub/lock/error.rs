@@ -55,6 +55,14 @@ pub enum LockError {
         /// The variants that it has.
         known: Vec<String>,
     },
+    /// A kernel is taken from a place that no lock can name.
+    #[error("{kernel} comes from {source_name}, which cannot be locked")]
+    Local {
+        /// The kernel, with its version.
+        kernel: String,
+        /// The place, such as a local folder.
+        source_name: String,
+    },
     /// A kernel has no build that can be locked.
     #[error("{kernel} has no build with a readable name and metadata")]
     NoBuilds {
@@ -196,6 +204,7 @@ impl Hint for LockError {
             Self::Format(source) => return source.hint(),
             Self::Config(source) => return source.hint(),
             Self::Hub(source) => return source.hint(),
+            Self::Local { .. } => "take the kernel out of LOCAL_KERNELS".to_owned(),
             Self::NoBuilds { .. } | Self::Cycle { .. } | Self::TooLarge { .. } | Self::Io { .. } => return None,
         })
     }

@@ -8,12 +8,13 @@ use std::path::Path;
 use ruzstd::encoding::{CompressionLevel, compress};
 use sha2::{Digest as _, Sha256};
 
-use super::super::{LockError, Locks, named};
-use super::{BUNDLE_SCHEMA, BundledBuild, Exported, INDEX_FILE, Index, place};
+use super::super::listing::variant_hash;
+use super::super::{LockError, Locks, commit_id, named};
+use super::{BUNDLE_SCHEMA, BundledBuild, Exported, INDEX_FILE, Index, listing_path, place};
 use crate::digest::Sha256Digest;
-use crate::fetch::Snapshot;
+use crate::fetch::{CacheEntry, HubPlace, Snapshot, TreeFile};
 use crate::hub::{Hub, Selection};
-use crate::manifest::{LOCK_FILE, METADATA_FILE, PinnedKernel, SIDECAR_FILE, SIGNATURE_FILE};
+use crate::manifest::{LOCK_FILE, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, SIGNATURE_FILE};
 use crate::names::RelativePath;
 use crate::variant::Variant;
 use crate::verify::{VerifiedSnapshot, verify};
@@ -32,7 +33,8 @@ impl Hub {
         for kernel in &locks.sidecar.kernels {
             for variant in self.locked_variants(kernel, selection)? {
                 let verified = self.cached(kernel, variant)?;
-                sources.push((kernel, variant, verified));
+                let listing = self.locked_listing(kernel, variant)?;
+                sources.push(Carried { kernel, variant, verified, listing });
                 builds.push(BundledBuild { repo: kernel.repo.clone(), version: kernel.version.clone(), variant });
             }
         }
@@ -78,10 +80,33 @@ impl Hub {
     }
 
     /// The cache's copy of a locked build.
-    fn locked_snapshot(&self, kernel: &PinnedKernel, variant: Variant) -> Result<Option<Snapshot>, LockError> {
-        let Some(manifest) = kernel.manifest() else { return Ok(None) };
-        let artifact = manifest.artifact(&variant);
-        Ok(artifact.and_then(|artifact| self.cache().snapshot(&manifest, artifact)))
+    pub(super) fn locked_snapshot(
+        &self,
+        kernel: &PinnedKernel,
+        variant: Variant,
+    ) -> Result<Option<Snapshot>, LockError> {
+        let Pin::Hub { commit, .. } = &kernel.pin else {
+            let Some(manifest) = kernel.manifest() else { return Ok(None) };
+            let artifact = manifest.artifact(&variant);
+            return Ok(artifact.and_then(|artifact| self.cache().snapshot(&manifest, artifact)));
+        };
+        let is_it = |entry: &CacheEntry| {
+            entry.repo.as_ref() == Some(&kernel.repo)
+                && entry.revision.as_deref() == Some(commit.as_str())
+                && entry.variant.as_ref().and_then(crate::variant::AnyVariant::known) == Some(variant)
+        };
+        let entries = self.cache().inventory()?;
+        Ok(entries.into_iter().find(|entry| entry.snapshot.is_some() && is_it(entry)).and_then(|entry| entry.snapshot))
+    }
+
+    /// What the commit's tree says that the files of a locked build are, where that is known here.
+    fn locked_listing(&self, kernel: &PinnedKernel, variant: Variant) -> Result<Option<Vec<TreeFile>>, LockError> {
+        let Pin::Hub { commit, builds } = &kernel.pin else { return Ok(None) };
+        let commit = commit_id(&named(&kernel.repo, &kernel.version), commit)?;
+        let listing = self.cache().recorded_listing(HubPlace { repo: &kernel.repo, commit, variant: &variant });
+        let locked = builds.iter().find(|build| build.variant == variant);
+        // One that is not the locked one would be refused at the other end.
+        Ok(listing.filter(|files| locked.is_some_and(|build| build.hash == variant_hash(files))))
     }
 }
 
@@ -136,6 +161,14 @@ impl<W: io::Write> io::Write for Kept<'_, W> {
     }
 }
 
+/// A build on its way into a bundle.
+struct Carried<'a> {
+    kernel: &'a PinnedKernel,
+    variant: Variant,
+    verified: VerifiedSnapshot,
+    listing: Option<Vec<TreeFile>>,
+}
+
 enum Failed {
     Io(io::Error),
     Typed(Box<LockError>),
@@ -153,12 +186,7 @@ impl From<LockError> for Failed {
     }
 }
 
-fn write_tar(
-    file: &mut File,
-    locks: &Locks,
-    builds: &[BundledBuild],
-    sources: &[(&PinnedKernel, Variant, VerifiedSnapshot)],
-) -> Result<(), Failed> {
+fn write_tar(file: &mut File, locks: &Locks, builds: &[BundledBuild], sources: &[Carried<'_>]) -> Result<(), Failed> {
     let mut builder = tar::Builder::new(BufWriter::new(file));
     let index = Index { schema: BUNDLE_SCHEMA, builds: builds.to_vec() };
     let index = serde_json::to_vec_pretty(&index).map_err(io::Error::other)?;
@@ -167,10 +195,13 @@ fn write_tar(
         append(&mut builder, LOCK_FILE, locks.kernels.to_json().map_err(LockError::from)?.as_bytes(), false)?;
     }
     append(&mut builder, SIDECAR_FILE, locks.sidecar.to_toml().map_err(LockError::from)?.as_bytes(), false)?;
-    for (kernel, variant, verified) in sources {
+    for Carried { kernel, variant, verified, listing } in sources {
         let kernel_name = named(&kernel.repo, &kernel.version);
         let (folder, _) =
             place(kernel, *variant).ok_or_else(|| LockError::NoDigests { kernel: kernel_name.clone() })?;
+        if let Some(files) = listing {
+            append(&mut builder, &listing_path(&folder), &serde_json::to_vec(files).map_err(io::Error::other)?, false)?;
+        }
         let listed = verified.metadata().digest.iter().flat_map(|digest| digest.files.keys().map(RelativePath::as_str));
         let root = verified.root();
         let has_signature = root.join(SIGNATURE_FILE).is_file();

@@ -1,14 +1,16 @@
 //! Taking a bundle in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 
+use super::super::listing::variant_hash;
 use super::super::project::read_text;
-use super::super::{LockError, Locks, named};
+use super::super::{LockError, Locks, commit_id, named, revision_of};
 use super::export::digest;
-use super::{BUNDLE_SCHEMA, BundledBuild, INDEX_FILE, Imported, Index, MAX_INDEX_BYTES, place};
+use super::{BUNDLE_SCHEMA, BundledBuild, INDEX_FILE, Imported, Index, MAX_INDEX_BYTES, listing_path, place};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
-use crate::fetch::{Location, UnpackError, unpack_bundle};
+use crate::fetch::{Cancel, Cost, HubPlace, Location, Session, TreeFile, UnpackError, unpack_bundle};
 use crate::hub::Hub;
 use crate::manifest::{
     KernelVersion, LOCK_FILE, MAX_METADATA_BYTES, METADATA_FILE, Metadata, Pin, PinnedKernel, SIDECAR_FILE,
@@ -21,6 +23,15 @@ use crate::verify::verify;
 struct Checked<'a> {
     kernel: &'a PinnedKernel,
     variant: Variant,
+    /// Its folder in the bundle.
+    folder: String,
+    listing: Option<Vec<TreeFile>>,
+}
+
+/// A build that was placed where nothing was before.
+enum Placed<'a> {
+    Archive(Sha256Digest),
+    Build(HubPlace<'a>),
 }
 
 impl Hub {
@@ -65,19 +76,25 @@ impl Hub {
 
     /// Moves every checked build to its place. Returns how many were there already.
     fn place(&self, file: &Path, root: &Path, checked: &[Checked<'_>]) -> Result<usize, LockError> {
+        let (cancel, cost) = (Cancel::default(), Cost::default());
+        let session = Session::new(&*self.progress, &cancel, &cost);
         let mut present = 0;
         let mut placed = Vec::new();
         let result = checked.iter().try_for_each(|build| {
-            if self.is_here(build) {
+            if self.is_here(build)? {
                 present += 1;
                 return Ok(());
             }
-            self.place_one(root, build).map(|new| placed.extend(new))
+            self.place_one(root, build, &session).map(|new| placed.extend(new))
         });
         let result = result.and_then(|()| self.record(file, checked));
         if let Err(error) = result {
-            for archive in placed {
-                if let Err(left) = self.cache().forget(archive, &*self.progress) {
+            for build in placed {
+                let undone = match build {
+                    Placed::Archive(archive) => self.cache().forget_archive(archive, &session),
+                    Placed::Build(place) => self.cache().forget_build(place, &session),
+                };
+                if let Err(left) = undone {
                     tracing::error!(error = %left, "a build of a refused bundle stays in the cache");
                 }
             }
@@ -87,39 +104,85 @@ impl Hub {
     }
 
     /// Whether a build is in the cache, whole and as locked.
-    fn is_here(&self, build: &Checked<'_>) -> bool {
-        let Some(manifest) = build.kernel.manifest() else { return false };
-        let snapshot =
-            manifest.artifact(&build.variant).and_then(|artifact| self.cache().snapshot(&manifest, artifact));
-        snapshot.is_some_and(|snapshot| verify(&snapshot).is_ok())
+    fn is_here(&self, build: &Checked<'_>) -> Result<bool, LockError> {
+        let Some(snapshot) = self.locked_snapshot(build.kernel, build.variant)? else { return Ok(false) };
+        let Some((_, expected)) = place(build.kernel, build.variant) else { return Ok(false) };
+        let metadata = read_text(&snapshot.root().join(METADATA_FILE), MAX_METADATA_BYTES)?.unwrap_or_default();
+        Ok(Sha256Digest::of(metadata.as_bytes()) == expected && verify(&snapshot).is_ok())
     }
 
-    /// Places one build. Returns its archive, where nothing was in its place before.
-    fn place_one(&self, root: &Path, build: &Checked<'_>) -> Result<Option<Sha256Digest>, LockError> {
-        let Pin::Archive(artifacts) = &build.kernel.pin else {
-            return Err(LockError::NoDigests { kernel: named(&build.kernel.repo, &build.kernel.version) });
-        };
-        let Some(artifact) = artifacts.iter().find(|artifact| artifact.variant == build.variant) else {
-            return Err(LockError::NoDigests { kernel: named(&build.kernel.repo, &build.kernel.version) });
-        };
-        let is_new =
-            build.kernel.manifest().is_some_and(|manifest| self.cache().snapshot(&manifest, artifact).is_none());
-        let folder = root.join("archives").join(artifact.sha256.to_string());
-        self.cache().adopt(artifact.sha256, &folder, &*self.progress)?;
-        Ok(is_new.then_some(artifact.sha256))
+    /// Places one build. Returns it, where nothing was in its place before.
+    fn place_one<'a>(
+        &self,
+        root: &Path,
+        build: &'a Checked<'_>,
+        session: &Session<'_>,
+    ) -> Result<Option<Placed<'a>>, LockError> {
+        let Checked { kernel, variant, folder, listing } = build;
+        let folder = root.join(folder);
+        match &kernel.pin {
+            Pin::Archive(artifacts) => {
+                let Some(artifact) = artifacts.iter().find(|artifact| artifact.variant == *variant) else {
+                    return Err(LockError::NoDigests { kernel: named(&kernel.repo, &kernel.version) });
+                };
+                let archive = artifact.sha256;
+                let is_new = self.locked_snapshot(kernel, *variant)?.is_none();
+                // `archives/<sha256>`, above `build/<variant>`.
+                let whole = folder.ancestors().nth(2).unwrap_or(&folder);
+                self.cache().adopt_archive(archive, whole, session)?;
+                Ok(is_new.then_some(Placed::Archive(archive)))
+            }
+            Pin::Hub { commit, .. } => {
+                let commit = commit_id(&named(&kernel.repo, &kernel.version), commit)?;
+                let place = HubPlace { repo: &kernel.repo, commit, variant };
+                let is_new = self.locked_snapshot(kernel, *variant)?.is_none();
+                // The Hub's repos may stand on another file system than the archives.
+                let beside = self.cache().hub_import_folder()?;
+                let moved = beside.path().join(variant.to_string());
+                move_folder(&folder, &moved)?;
+                self.cache().adopt_build(place, &moved, listing.as_deref(), session)?;
+                Ok(is_new.then_some(Placed::Build(place)))
+            }
+        }
     }
 
     /// Records what makes the versions resolve offline.
     fn record(&self, file: &Path, checked: &[Checked<'_>]) -> Result<(), LockError> {
         // A path in the lock was relative to a project that is not here.
         let base = Location::from(file);
-        for build in checked {
-            if let Some(manifest) = build.kernel.manifest() {
-                self.cache().record_manifest(&manifest.with_absolute_urls(&base)?)?;
+        for Checked { kernel, .. } in checked {
+            match &kernel.pin {
+                Pin::Archive(_) => {
+                    if let Some(manifest) = kernel.manifest() {
+                        self.cache().record_manifest(&manifest.with_absolute_urls(&base)?)?;
+                    }
+                }
+                Pin::Hub { commit, .. } => {
+                    let commit = commit_id(&named(&kernel.repo, &kernel.version), commit)?;
+                    self.cache().record_ref(&kernel.repo, &revision_of(&kernel.version)?, commit)?;
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Moves a folder, by copying where a rename cannot.
+fn move_folder(from: &Path, to: &Path) -> Result<(), LockError> {
+    if fs::rename(from, to).is_ok() {
+        return Ok(());
+    }
+    fs::create_dir_all(to).map_err(LockError::io("make the folder", to))?;
+    for entry in fs::read_dir(from).map_err(LockError::io("list", from))? {
+        let entry = entry.map_err(LockError::io("list", from))?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().map_err(LockError::io("look at", &from))?.is_dir() {
+            move_folder(&from, &to)?;
+        } else {
+            fs::copy(&from, &to).map_err(LockError::io("copy", &from))?;
+        }
+    }
+    Ok(())
 }
 
 fn read_index(file: &Path, root: &Path) -> Result<Vec<BundledBuild>, LockError> {
@@ -176,12 +239,38 @@ fn check<'a>(
         if !violations.is_empty() {
             return Err(LockError::Violations { kernel: name, variant: build.variant.to_string(), violations });
         }
-        checked.push(Checked { kernel, variant: build.variant });
+        let listing = read_listing(file, root, &folder, kernel, build.variant)?;
+        if listing.is_some() {
+            claimed.extend(files.keys().map(RelativePath::as_str).filter(|path| *path == listing_path(&folder)));
+        }
+        checked.push(Checked { kernel, variant: build.variant, folder, listing });
     }
     match files.keys().find(|path| !claimed.contains(path.as_str())) {
         Some(stranger) => Err(refuse(format!("{stranger} belongs to none of its builds"))),
         None => Ok(checked),
     }
+}
+
+/// The commit's listing of a build, held to the lock by its hash.
+fn read_listing(
+    file: &Path,
+    root: &Path,
+    folder: &str,
+    kernel: &PinnedKernel,
+    variant: Variant,
+) -> Result<Option<Vec<TreeFile>>, LockError> {
+    let Pin::Hub { builds, .. } = &kernel.pin else { return Ok(None) };
+    let path = listing_path(folder);
+    let Some(text) = read_text(&root.join(&path), MAX_INDEX_BYTES)? else { return Ok(None) };
+    let refuse = |reason: String| LockError::Bundle { file: file.to_path_buf(), reason: format!("{path}: {reason}") };
+    let files: Vec<TreeFile> = crate::manifest::parse_json_strict(text.as_bytes())
+        .and_then(serde_json::from_value)
+        .map_err(|error| refuse(error.to_string()))?;
+    let locked = builds.iter().find(|build| build.variant == variant);
+    if locked.is_none_or(|build| build.hash != variant_hash(&files)) {
+        return Err(refuse("it is not the listing that is locked".to_owned()));
+    }
+    Ok(Some(files))
 }
 
 /// In what the files of a build are not as locked.
@@ -221,7 +310,7 @@ fn violations(
 
 /// Whether the project locks a build of the bundle to the same bytes.
 fn check_project(file: &Path, build: &Checked<'_>, project: &Locks) -> Result<(), LockError> {
-    let Checked { kernel, variant } = build;
+    let Checked { kernel, variant, .. } = build;
     let same = project.sidecar.kernels.iter().any(|locked| {
         locked.repo == kernel.repo
             && locked.version == kernel.version

@@ -1,0 +1,136 @@
+//! Folders of this machine in a kernel's place: `LOCAL_KERNELS`, or what a program names.
+//!
+//! A folder is a kernel repo's checkout with `build/` in it, a folder of builds, or one build. Nothing anchors its
+//! metadata: whoever named the folder vouches for it. Its files are still held to the metadata's own digest where there
+//! is one, and results say that the kernel is a local one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::file::read_file;
+use super::source::Pin;
+use super::{Anchor, Builds, FetchError, Fetched, PublishedVersion, Revision, Session, Snapshot, Source};
+use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata};
+use crate::names::RepoId;
+use crate::resolve::Candidate;
+use crate::variant::{AnyVariant, Variant};
+
+/// Kernels in folders of this machine.
+#[derive(Debug, Default)]
+pub struct LocalSource {
+    folders: Vec<(RepoId, PathBuf)>,
+}
+
+impl LocalSource {
+    /// Each of these kernels is taken from its folder, whatever revision is asked for.
+    #[must_use]
+    pub fn new(folders: Vec<(RepoId, PathBuf)>) -> Self {
+        Self { folders }
+    }
+
+    fn folder(&self, repo: &RepoId) -> Option<&Path> {
+        self.folders.iter().find(|(named, _)| named == repo).map(|(_, folder)| folder.as_path())
+    }
+}
+
+/// The builds in a folder, each with its own folder.
+fn find_builds(folder: &Path) -> Result<Vec<(AnyVariant, PathBuf)>, FetchError> {
+    let refuse = |reason: &str| FetchError::LocalFolder { path: folder.to_path_buf(), reason: reason.to_owned() };
+    if !folder.is_dir() {
+        return Err(refuse("it is not there, or is no folder"));
+    }
+    let folder = std::path::absolute(folder).map_err(FetchError::io("make absolute", folder))?;
+    if folder.join(METADATA_FILE).is_file() {
+        return Ok(vec![(variant_of(&folder)?, folder)]);
+    }
+    let place = if folder.join("build").is_dir() { folder.join("build") } else { folder.clone() };
+    let mut builds = Vec::new();
+    for entry in fs::read_dir(&place).map_err(FetchError::io("list", &place))? {
+        let entry = entry.map_err(FetchError::io("list", &place))?;
+        if entry.path().join(METADATA_FILE).is_file() {
+            builds.push((AnyVariant::read(&entry.file_name().to_string_lossy()), entry.path()));
+        }
+    }
+    builds.sort();
+    if builds.is_empty() {
+        return Err(refuse("neither it nor a folder in it or in its build folder has a metadata.json"));
+    }
+    Ok(builds)
+}
+
+/// The variant of one build's folder: its name, or where it has another one, what its metadata says it runs on.
+fn variant_of(folder: &Path) -> Result<AnyVariant, FetchError> {
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if let AnyVariant::Known(variant) = AnyVariant::read(&name) {
+        return Ok(variant.into());
+    }
+    let metadata = read_metadata(folder)?;
+    // A shader pack's target is its backend; of a library the framework stays unknown.
+    let shader: Result<Variant, _> = format!("wgsl-{}", metadata.backend.kind).parse();
+    Ok(shader.map_or_else(|_| AnyVariant::read(&name), AnyVariant::Known))
+}
+
+fn read_metadata(folder: &Path) -> Result<Metadata, FetchError> {
+    let path = folder.join(METADATA_FILE);
+    let origin = path.display().to_string();
+    Metadata::parse(&read_file(&path, MAX_METADATA_BYTES)?, &origin)
+        .map_err(|source| FetchError::Metadata { url: origin, source })
+}
+
+impl Source for LocalSource {
+    fn name(&self) -> String {
+        "local folders".to_owned()
+    }
+
+    fn versions(&self, repo: &RepoId, _: &Session<'_>) -> Result<Vec<PublishedVersion>, FetchError> {
+        let Some(folder) = self.folder(repo) else { return Ok(Vec::new()) };
+        let mut versions = Vec::new();
+        for (_, folder) in find_builds(folder)? {
+            versions.push(PublishedVersion { version: read_metadata(&folder)?.version, commit: None });
+        }
+        versions.sort_unstable();
+        versions.dedup();
+        Ok(versions)
+    }
+
+    fn builds(&self, repo: &RepoId, _: &Revision, session: &Session<'_>) -> Result<Option<Builds>, FetchError> {
+        let Some(folder) = self.folder(repo) else { return Ok(None) };
+        let (variants, folders): (Vec<_>, Vec<_>) = find_builds(folder)?.into_iter().unzip();
+        let note = format!("{repo} is taken from the local folder {}", folder.display());
+        tracing::info!("{note}");
+        session.progress.note(&note);
+        Ok(Some(Builds {
+            repo: repo.clone(),
+            version: None,
+            candidates: variants.into_iter().enumerate().map(|(index, v)| Candidate::new(v, index)).collect(),
+            is_whole_listing: true,
+            notes: vec![note],
+            pin: Pin::Local(folders),
+        }))
+    }
+
+    fn metadata(&self, builds: &Builds, candidate: usize, _: &Session<'_>) -> Result<Option<Metadata>, FetchError> {
+        read_metadata(folder_of(builds, candidate)?.1).map(Some)
+    }
+
+    fn fetch(&self, builds: &Builds, candidate: usize, _: &Session<'_>) -> Result<Fetched, FetchError> {
+        let (variant, folder) = folder_of(builds, candidate)?;
+        let snapshot = Snapshot {
+            repo: builds.repo.clone(),
+            version: read_metadata(folder)?.version,
+            variant,
+            root: folder.to_path_buf(),
+            anchor: Anchor::Local,
+            blobs: None,
+        };
+        Ok(Fetched { snapshot, from_cache: true, requests: 0, bytes_fetched: 0 })
+    }
+}
+
+fn folder_of(builds: &Builds, candidate: usize) -> Result<(Variant, &Path), FetchError> {
+    let variant = builds.candidates.get(candidate).and_then(|candidate| candidate.variant.known());
+    match (&builds.pin, variant) {
+        (Pin::Local(folders), Some(variant)) if candidate < folders.len() => Ok((variant, &folders[candidate])),
+        _ => Err(builds.of_another_source()),
+    }
+}

@@ -1,0 +1,31 @@
+//! The hash of a variant's files, as `kernels` 0.16 computes it.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::digest::{BlobId, Sha256Digest};
+use crate::fetch::TreeFile;
+use crate::manifest::VariantHash;
+
+/// sha256 over each file's path and the bytes of its object id, in the order of the paths' bytes. Bytecode that a Python
+/// interpreter left in a repo counts nothing.
+pub(super) fn variant_hash(files: &[TreeFile]) -> VariantHash {
+    let mut listed: Vec<(&[u8], BlobId)> = files
+        .iter()
+        .filter(|file| !is_bytecode(file.path.as_str()))
+        .map(|file| (file.path.as_str().as_bytes(), file.blob()))
+        .collect();
+    listed.sort_unstable();
+    let mut hasher = Sha256::new();
+    for (path, blob) in listed {
+        hasher.update(path);
+        match &blob {
+            BlobId::Git(oid) => hasher.update(oid.as_bytes()),
+            BlobId::Sha256(digest) => hasher.update(digest.as_bytes()),
+        }
+    }
+    VariantHash(Sha256Digest::from_bytes(hasher.finalize().into()))
+}
+
+fn is_bytecode(path: &str) -> bool {
+    path.ends_with(".pyc") || path.split('/').any(|part| part == "__pycache__")
+}
