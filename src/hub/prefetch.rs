@@ -10,7 +10,7 @@ use crate::fetch::{Anchor, Builds, Cancel, Cost, Fetched, Reuse, Revision, Sessi
 use crate::manifest::{KernelManifest, Source as ManifestSource};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, resolve};
-use crate::variant::DeviceKey;
+use crate::variant::{DeviceKey, Variant};
 use crate::verify::{VerifiedSnapshot, VerifyError, verify};
 
 /// Which builds of a kernel to bring.
@@ -51,15 +51,31 @@ impl Hub {
         revision: impl Into<Revision>,
         selection: Selection,
     ) -> Result<Vec<Prefetched>, HubError> {
-        let revision = revision.into();
+        self.prefetch_where(repo, &revision.into(), selection, &|_| true)
+    }
+
+    /// As [`Self::prefetch`], of [`Selection::AllVariants`] those that `wanted` takes. Empty: it takes none.
+    ///
+    /// # Errors
+    /// As [`Self::prefetch`].
+    pub fn prefetch_where(
+        &self,
+        repo: &RepoId,
+        revision: &Revision,
+        selection: Selection,
+        wanted: &dyn Fn(&Variant) -> bool,
+    ) -> Result<Vec<Prefetched>, HubError> {
         let (cancel, cost) = (Cancel::default(), Cost::default());
         // What another tool fetched may not be all that there is.
         let fresh_listing = selection == Selection::AllVariants && !self.options.offline;
         let session = Session { fresh_listing, ..Session::new(&*self.progress, &cancel, &cost) };
-        let (source, builds) = self.builds(repo, &revision, &session)?;
+        let (source, mut builds) = self.builds(repo, revision, &session)?;
         let chosen = match selection {
-            Selection::AllVariants => self.every_build(source, builds),
-            Selection::ThisMachine => self.for_this_machine(source, builds, &revision, &session)?,
+            Selection::AllVariants => {
+                builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| wanted(&variant)));
+                self.every_build(source, builds)
+            }
+            Selection::ThisMachine => self.for_this_machine(source, builds, revision, &session)?,
         };
         let mut brought = Vec::new();
         for (found, _) in &chosen {
@@ -71,7 +87,7 @@ impl Hub {
         let mut needed: Vec<Prefetched> = Vec::new();
         for (build, device) in brought.iter().zip(devices) {
             let Some(device) = device else { continue };
-            for dependency in self.dependencies(build, &revision, device, &session)? {
+            for dependency in self.dependencies(build, revision, device, &session)? {
                 if !needed.iter().any(|known| known.snapshot.root() == dependency.snapshot.root()) {
                     needed.push(dependency);
                 }

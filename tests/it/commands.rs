@@ -9,15 +9,22 @@ use tempfile::TempDir;
 
 use crate::support::packs::{Published, VARIANT};
 use crate::support::server::Server;
+use crate::support::small_hub::{Repo, SmallHub};
 
 /// A machine of its own: a cache, a project, and nothing of the user's environment.
 struct Machine {
     folder: TempDir,
+    endpoint: String,
 }
 
 impl Machine {
     fn new() -> Self {
-        let machine = Self { folder: tempfile::tempdir().unwrap() };
+        // A wrong turn must fail, not ask the world.
+        Self::at("http://127.0.0.1:9")
+    }
+
+    fn at(endpoint: &str) -> Self {
+        let machine = Self { folder: tempfile::tempdir().unwrap(), endpoint: endpoint.to_owned() };
         fs::create_dir(machine.project()).unwrap();
         machine
     }
@@ -38,8 +45,7 @@ impl Machine {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kernelhub"));
         command.env_clear().env("HF_HOME", self.home()).env("HOME", self.folder.path());
-        // A wrong turn must fail, not ask the world.
-        command.env("HF_ENDPOINT", "http://127.0.0.1:9");
+        command.env("HF_ENDPOINT", &self.endpoint);
         command.current_dir(self.project()).args(arguments);
         command
     }
@@ -346,4 +352,293 @@ fn exit_codes_and_completions_are_what_the_help_says() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         assert!(machine.ok(&["completions", shell]).contains("kernelhub"), "{shell}");
     }
+}
+
+/// `metadata.json` of a build with these needs, as `kernelhub pack` made it for another kernel.
+fn with_needs(metadata: &[u8], needs: &Value, name: &str) -> Vec<u8> {
+    let mut value: Value = serde_json::from_slice(metadata).unwrap();
+    value["kernel-depends"] = needs.clone();
+    value["name"] = name.into();
+    serde_json::to_vec(&value).unwrap()
+}
+
+/// A Hub with `o/rmsnorm` in versions 1 and 2, where a build of version 1 needs `o/helper@v1`.
+fn hub() -> SmallHub {
+    let published = Published::new();
+    let unpacked = Machine::new();
+    let row = unpacked.json(&["fetch", "--manifest", &text(&published.manifest_path())])[0].clone();
+    let folder = PathBuf::from(row["path"].as_str().unwrap());
+    let (mut rmsnorm, mut helper) = (Repo::default(), Repo::default());
+    for version in [1, 2] {
+        rmsnorm.add(version, VARIANT, &folder);
+    }
+    rmsnorm.add(1, "tvm-ffi01-cpu-aarch64-linux", &folder);
+    helper.add(1, VARIANT, &folder);
+    let metadata = format!("build/{VARIANT}/metadata.json");
+    let needs = serde_json::json!([{"repo-id": "o/helper", "version": 1}]);
+    rmsnorm.change(1, &metadata, |bytes| *bytes = with_needs(bytes, &needs, "rmsnorm"));
+    rmsnorm.change(2, &metadata, |bytes| {
+        *bytes = String::from_utf8(bytes.clone()).unwrap().replace("\"version\": 1", "\"version\": 2").into_bytes();
+    });
+    helper.change(1, &metadata, |bytes| *bytes = with_needs(bytes, &serde_json::json!([]), "helper"));
+    SmallHub::start([("o/rmsnorm", rmsnorm), ("o/helper", helper)])
+}
+
+fn commit(hub: &SmallHub, repo: &str, version: u32) -> String {
+    hub.repos.lock().unwrap()[repo].commit(version)
+}
+
+#[test]
+fn kernels_of_the_hub_are_locked_with_what_they_need_and_held_to_the_lock() {
+    let hub = hub();
+    let machine = Machine::at(&hub.endpoint());
+    machine.declare("\"o/rmsnorm\" = 1");
+    let locked = machine.json(&["lock"]);
+    let revisions: Vec<_> =
+        locked["kernels"].as_array().unwrap().iter().map(|k| (&k["repo"], &k["revision"])).collect();
+    let (helper, rmsnorm) = (commit(&hub, "o/helper", 1), commit(&hub, "o/rmsnorm", 1));
+    assert_eq!(
+        revisions,
+        [
+            (&Value::from("o/helper"), &Value::from(helper.as_str())),
+            (&Value::from("o/rmsnorm"), &Value::from(rmsnorm.as_str())),
+        ]
+    );
+    assert_eq!(locked["kernels"][1]["variants"].as_array().unwrap().len(), 2);
+    // Of each build the metadata alone was read.
+    assert!(!hub.paths().iter().any(|path| path.ends_with(".so")), "{:?}", hub.paths());
+    let lock = fs::read(machine.project().join("kernels.lock")).unwrap();
+    let parsed = kernelhub::manifest::KernelsLock::parse(&lock, "kernels.lock").unwrap();
+    assert_eq!(parsed.edition, kernelhub::manifest::LockEdition::Dependency);
+    assert_eq!(parsed.kernels.len(), 2);
+
+    // The download brings what fits, follows the lock when the branch moves, and asks nobody when warm.
+    let first = hub.paths().len();
+    hub.repos.lock().unwrap().get_mut("o/rmsnorm").unwrap().change(
+        2,
+        &format!("build/{VARIANT}/layers.toml"),
+        |bytes| {
+            bytes.push(b'\n');
+        },
+    );
+    let rows = machine.json(&["download"]);
+    let brought: Vec<_> = rows.as_array().unwrap().iter().map(|row| (&row["variant"], &row["revision"])).collect();
+    assert_eq!(
+        brought,
+        [
+            (&Value::from(VARIANT), &Value::from(helper.as_str())),
+            (&Value::from(VARIANT), &Value::from(rmsnorm.as_str())),
+        ]
+    );
+    let paths = hub.paths();
+    let files = paths[first..].iter().filter(|path| path.ends_with(".so")).count();
+    assert_eq!(files, 2, "{paths:?}");
+    let warm = hub.paths().len();
+    assert!(machine.json(&["download"]).as_array().unwrap().iter().all(|row| row["from_cache"] == true));
+    assert_eq!(hub.paths().len(), warm, "a warm download asks nobody: {:?}", &hub.paths()[warm..]);
+    let all = machine.json(&["download", "--all-variants"]);
+    assert_eq!(all.as_array().unwrap().len(), 3);
+
+    // A lock that names other bytes is not met, whatever the Hub says, and before any library is fetched.
+    let sidecar = fs::read_to_string(machine.project().join("kernelhub.lock")).unwrap();
+    let other = Machine::at(&hub.endpoint());
+    fs::write(other.project().join("kernels.lock"), &lock).unwrap();
+    let digest = sidecar.split("metadata_sha256 = \"").nth(1).unwrap().split('"').next().unwrap();
+    fs::write(other.project().join("kernelhub.lock"), sidecar.replace(digest, &"0".repeat(64))).unwrap();
+    let before = hub.paths().len();
+    let error = other.fails(1, &["download", "--all-variants"]);
+    assert!(error.contains("not as locked") && error.contains(digest), "{error}");
+    assert!(!hub.paths()[before..].iter().any(|path| path.ends_with(".so")));
+    // Two files that disagree are no lock.
+    fs::write(other.project().join("kernelhub.lock"), sidecar.replace(&rmsnorm, &helper)).unwrap();
+    assert!(other.fails(1, &["download"]).contains("stands there twice"));
+    fs::write(other.project().join("kernels.lock"), "[]").unwrap();
+    assert!(other.fails(1, &["download"]).contains("not about the same kernels"));
+}
+
+#[test]
+fn a_lock_of_either_edition_is_enough_alone() {
+    let hub = hub();
+    let machine = Machine::at(&hub.endpoint());
+    machine.declare("\"o/rmsnorm\" = { version = 1, variants = [\"tvm-ffi01-cpu-x86_64-linux\"] }");
+    for edition in ["0.17", "0.16"] {
+        machine.ok(&["lock", "--edition", edition]);
+        let lock = fs::read_to_string(machine.project().join("kernels.lock")).unwrap();
+        assert_eq!(lock.contains("git_lfs_concat"), edition == "0.16", "{lock}");
+        assert!(!lock.contains("aarch64"), "{lock}");
+        let other = Machine::at(&hub.endpoint());
+        fs::write(other.project().join("kernels.lock"), &lock).unwrap();
+        assert_eq!(other.json(&["download"]).as_array().unwrap().len(), 2);
+        if edition == "0.16" {
+            let hash = lock.split("sha256-").nth(1).unwrap().split('"').next().unwrap();
+            let third = Machine::at(&hub.endpoint());
+            fs::write(third.project().join("kernels.lock"), lock.replace(hash, &"0".repeat(64))).unwrap();
+            assert!(third.fails(1, &["download"]).contains("not as locked"));
+        }
+        // Without digests there is nothing to hold a bundle to.
+        assert!(other.fails(1, &["export", "b.tar"]).contains("without the digests"));
+    }
+}
+
+#[test]
+fn kernels_that_need_each_other_are_not_locked() {
+    let hub = hub();
+    let needs = serde_json::json!([{"repo-id": "o/rmsnorm", "version": 1}]);
+    hub.repos.lock().unwrap().get_mut("o/helper").unwrap().change(
+        1,
+        &format!("build/{VARIANT}/metadata.json"),
+        |bytes| {
+            *bytes = with_needs(bytes, &needs, "helper");
+        },
+    );
+    let machine = Machine::at(&hub.endpoint());
+    machine.declare("\"o/rmsnorm\" = 1");
+    let error = machine.fails(1, &["lock"]);
+    assert!(error.contains("o/rmsnorm@v1 -> o/helper@v1 -> o/rmsnorm@v1"), "{error}");
+    assert!(!machine.project().join("kernels.lock").exists());
+}
+
+#[test]
+fn a_bundle_carries_kernels_of_the_hub_into_the_shared_layout() {
+    let hub = hub();
+    let machine = Machine::at(&hub.endpoint());
+    machine.declare("\"o/rmsnorm\" = 1");
+    machine.ok(&["lock"]);
+    assert!(machine.fails(1, &["export", "b.tar"]).contains("not in the cache"));
+    machine.ok(&["download", "--all-variants"]);
+    let exported = machine.json(&["export", "b.tar.zst", "--all-variants"]);
+    assert_eq!(exported["builds"].as_array().unwrap().len(), 3);
+    let file = text(&machine.project().join("b.tar.zst"));
+
+    let island = Machine::new();
+    let imported = island.json(&["import", &file, "--sha256", exported["sha256"].as_str().unwrap()]);
+    assert_eq!((imported["builds"].as_array().unwrap().len(), &imported["present"]), (3, &0.into()));
+    let commit = commit(&hub, "o/rmsnorm", 1);
+    let place = island.home().join(format!("hub/kernels--o--rmsnorm/snapshots/{commit}/build/{VARIANT}"));
+    assert!(place.join("librmsnorm.so").is_file());
+    assert_eq!(fs::read_to_string(island.home().join("hub/kernels--o--rmsnorm/refs/v1")).unwrap(), commit);
+    // Offline, by the lock and by the version; and all of it is what the commit's tree says.
+    for name in ["kernels.lock", "kernelhub.lock"] {
+        fs::copy(machine.project().join(name), island.project().join(name)).unwrap();
+    }
+    let rows = island.json(&["download", "--all-variants", "--offline"]);
+    assert!(rows.as_array().unwrap().iter().all(|row| row["from_cache"] == true), "{rows}");
+    let checked = island.json(&["cache", "verify"]);
+    assert_eq!((&checked["clean"], &checked["verified"]), (&true.into(), &3.into()));
+    assert_eq!(island.json(&["import", &file])["present"], 3);
+    assert_eq!(island.json(&["info", "o/rmsnorm@v1", "--offline"])["commit"], commit.as_str());
+    let left: Vec<_> = fs::read_dir(island.home().join("kernelhub/tmp")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn versions_and_info_show_what_there_is_and_what_fits() {
+    let hub = hub();
+    let machine = Machine::at(&hub.endpoint());
+    let versions = machine.json(&["versions", "o/rmsnorm"]);
+    let rows = versions["versions"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["version"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(rows[0]["commit"], commit(&hub, "o/rmsnorm", 1).as_str());
+    assert_eq!((&rows[0]["fits"], rows[0]["variants"].as_array().unwrap().len()), (&Value::from(VARIANT), 2));
+    assert!(!hub.paths().iter().any(|path| path.contains("/resolve/")), "a listing reads no file");
+    let shown = machine.ok(&["versions", "o/rmsnorm"]);
+    assert!(shown.contains("v2 at ") && shown.contains(&format!("{VARIANT} fits this machine")), "{shown}");
+    let info = machine.json(&["info", "o/rmsnorm@v1"]);
+    assert_eq!((&info["license"], &info["metadata"]["name"]), (&"Apache-2.0".into(), &"rmsnorm".into()));
+    assert_eq!(info["metadata"]["kernel_depends"][0]["repo-id"], "o/helper");
+    assert!(machine.ok(&["info", "o/rmsnorm"]).starts_with("o/rmsnorm@v2"), "the newest version is described");
+    assert!(!hub.paths().iter().any(|path| path.ends_with(".so")));
+    assert!(machine.fails(1, &["versions", "o/nothing"]).contains("o/nothing"));
+    assert!(machine.fails(1, &["info", "o/rmsnorm@v9"]).contains("v9"));
+    machine.fails(2, &["versions", "nothing"]);
+}
+
+#[test]
+fn f58_the_cache_is_listed_checked_and_cleaned() {
+    let hub = hub();
+    let machine = Machine::at(&hub.endpoint());
+    let published = Published::new();
+    machine.ok(&["fetch", "--manifest", &text(&published.manifest_path())]);
+    machine.declare("\"o/rmsnorm\" = 1");
+    machine.ok(&["lock"]);
+    machine.ok(&["download"]);
+    fs::create_dir_all(machine.home().join("hub/models--o--other/blobs")).unwrap();
+    let listed = machine.json(&["cache", "ls"]);
+    let states: Vec<_> = listed["entries"].as_array().unwrap().iter().map(|e| e["state"].as_str().unwrap()).collect();
+    // The other machine's build, of which the lock read the metadata alone, is partial.
+    assert_eq!(
+        ["complete", "partial", "foreign"].map(|state| states.iter().filter(|s| **s == state).count()),
+        [3, 1, 1]
+    );
+    let sum: u64 = listed["entries"].as_array().unwrap().iter().map(|entry| entry["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(listed["bytes"], sum);
+    assert!(machine.ok(&["cache", "ls"]).contains("KiB ("));
+    let place = machine.json(&["cache", "where"]);
+    assert_eq!(
+        (&place["hub"], &place["archives"]),
+        (&text(&machine.home().join("hub")).into(), &text(&machine.home().join("kernelhub")).into())
+    );
+
+    assert_eq!(machine.json(&["cache", "verify"])["verified"], 3);
+    let would = machine.json(&["cache", "prune", "--dry-run"]);
+    let done = machine.json(&["cache", "prune"]);
+    assert_eq!((&would["bytes"], &would["removed"], &done["removed"]), (&done["bytes"], &false.into(), &true.into()));
+    assert!(!machine.json(&["cache", "ls"]).to_string().contains("partial"));
+    assert_eq!(machine.json(&["cache", "verify"])["verified"], 3);
+
+    let library = PathBuf::from(machine.json(&["download"])[0]["path"].as_str().unwrap()).join("librmsnorm.so");
+    let blob = library.canonicalize().unwrap();
+    let mut bytes = fs::read(&blob).unwrap();
+    bytes[9] ^= 1;
+    fs::write(&blob, bytes).unwrap();
+    let output = machine.run(&["cache", "verify", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["clean"], report["damaged"].as_u64().unwrap() > 0), (&false.into(), true));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("not as published"));
+    // While online the next download repairs it.
+    assert!(machine.json(&["download"]).as_array().unwrap().iter().any(|row| row["repaired"] == true));
+    assert_eq!(machine.json(&["cache", "verify"])["clean"], true);
+}
+
+#[test]
+fn the_environment_is_shown_without_its_secrets() {
+    let machine = Machine::new();
+    let mut command = machine.command(&["env", "--json"]);
+    command.env("HF_TOKEN", "hf_hunter2").env("HTTPS_PROXY", "http://me:hunter2@proxy:1").env("NO_COLOR", "1");
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && !text.contains("hunter2"), "{text}");
+    let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let effective = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap()["effective"].clone();
+    assert_eq!(effective("HF_TOKEN"), "(set)");
+    assert_eq!(effective("HTTPS_PROXY"), "(set)");
+    assert_eq!(effective("HF_ENDPOINT"), "http://127.0.0.1:9");
+    assert_eq!(effective("HF_HUB_CACHE"), machine.home().join("hub").to_str().unwrap());
+    for name in ["HF_HUB_OFFLINE", "KERNELS_CACHE", "LOCAL_KERNELS", "USE_HUB_KERNELS", "KERNELHUB_LOG", "NO_COLOR"] {
+        assert!(effective(name).is_string(), "{name}");
+    }
+    assert!(machine.ok(&["env"]).contains("HF_TOKEN"));
+    let mut broken = machine.command(&["env"]);
+    assert_eq!(broken.env("HF_HUB_DOWNLOAD_TIMEOUT", "soon").status().unwrap().code(), Some(1));
+}
+
+#[test]
+fn builds_are_fetched_by_name_and_by_device() {
+    let published = Published::new();
+    let manifest = text(&published.manifest_path());
+    let machine = Machine::new();
+    for arguments in [["--variant", VARIANT], ["--backend", "cpu"]] {
+        assert_eq!(
+            machine.json(&[&["fetch", "--manifest", &manifest], &arguments[..]].concat())[0]["variant"],
+            VARIANT
+        );
+    }
+    for arguments in [["--variant", "wgsl-universal"], ["--backend", "cuda"]] {
+        let error = machine.fails(1, &[&["fetch", "--manifest", &manifest], &arguments[..]].concat());
+        assert!(error.contains("no such build"), "{error}");
+    }
+    machine.fails(2, &["fetch", "--manifest", &manifest, "--variant", "nonsense"]);
+    machine.fails(2, &["fetch", "--manifest", &manifest, "--backend", "gpu"]);
+    machine.fails(2, &["fetch", "--manifest", &manifest, "--backend", "cpu", "--all-variants"]);
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use clap::Args;
 
 use crate::process::{cargo, run as run_command};
-use crate::{demo, packs, paths, registry};
+use crate::{demo, packs, paths, python, registry};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -32,6 +32,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     // Tests that need the packs print why they skip where there are none; here there are, so a skip is a failure.
     run_command(cargo(["test", "--workspace", "--all-targets"]).env("KERNELHUB_TEST_REGISTRY", paths::registry()))?;
     run_command(&mut cargo(["test", "--workspace", "--doc"]))?;
+
+    step("the Python package kernels on the same Hub, cache and lock file");
+    python::interop()?;
 
     step("documentation");
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);

@@ -5,12 +5,15 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to its user")]
 
 mod bundle;
+mod cache;
 mod completions;
 mod devices;
+mod environment;
 mod failure;
 mod fetch;
 mod generate;
 mod get;
+mod info;
 #[path = "../../../examples/llama/mod.rs"]
 mod llama;
 mod lock;
@@ -47,6 +50,10 @@ enum Command {
     Devices(devices::Options),
     /// Resolve, fetch, verify and load one kernel.
     Get(get::Options),
+    /// Show every version of a kernel, which builds it has, and whether one fits this machine.
+    Versions(info::VersionsOptions),
+    /// Describe a kernel: its metadata, licence, layers and builds.
+    Info(info::InfoOptions),
     /// Bring kernels into the cache by their manifests, without loading them.
     Fetch(fetch::Options),
     /// Pin the kernels that a project declares: writes kernels.lock and kernelhub.lock.
@@ -63,6 +70,10 @@ enum Command {
     Generate(generate::Options),
     /// Download one file whose digest is known.
     FetchFile(fetch::FileOptions),
+    /// List, check and clean the cache.
+    Cache(cache::Options),
+    /// Show every environment variable that is read, and what is in force. A token is shown as set or not.
+    Env(environment::Options),
     /// Print a completion script: `kernelhub completions bash > /etc/bash_completion.d/kernelhub`.
     Completions(completions::Options),
 }
@@ -74,6 +85,10 @@ fn main() -> ExitCode {
         Command::Devices(options) => devices::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Fetch(options) => fetch::run(&options),
+        Command::Versions(options) => info::run_versions(&options),
+        Command::Info(options) => info::run_info(&options),
+        Command::Cache(options) => cache::run(&options),
+        Command::Env(options) => environment::run(&options),
         Command::Lock(options) => lock::run(&options),
         Command::Download(options) => lock::run_download(&options),
         Command::Export(options) => bundle::run_export(&options),

@@ -2,4 +2,6 @@
 
 pub(crate) mod packs;
 pub(crate) mod server;
+#[cfg(feature = "cli")]
+pub(crate) mod small_hub;
 pub(crate) mod tree;
