@@ -62,7 +62,7 @@ fn a_cold_fetch_downloads_once_and_a_warm_one_touches_nothing() {
     let artifact = &manifest.artifacts[0];
     let cold = fetcher.fetch_artifact(&cache, &manifest, artifact, &base, &log, Reuse::IfPresent).unwrap();
     assert_eq!((cold.from_cache, cold.requests, cold.bytes_fetched), (false, 1, published.packed.size));
-    assert_eq!(cold.snapshot.archive_sha256(), published.packed.sha256);
+    assert_eq!(cold.snapshot.anchor().archive_sha256(), Some(published.packed.sha256));
     let log = log.0.into_inner().unwrap();
     let advanced: u64 = log.iter().filter_map(|line| line.strip_prefix("advanced ")?.parse::<u64>().ok()).sum();
     assert_eq!(advanced, published.packed.size);
