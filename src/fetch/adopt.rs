@@ -17,7 +17,7 @@ use crate::names::RepoId;
 use crate::variant::Variant;
 
 /// How long to wait for another process that works on the same kernel.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 impl KernelManifest {
     /// This manifest with every URL made absolute, so that it serves from the cache. `base` is where it came from.
@@ -168,7 +168,17 @@ pub(crate) struct HubPlace<'a> {
     pub(crate) variant: &'a Variant,
 }
 
+/// After this time nobody works in an import's folder any more.
+const ORPHANED: Duration = Duration::from_hours(24);
+
 fn work_folder(parent: &Path) -> Result<tempfile::TempDir, FetchError> {
     make_folder(parent)?;
+    // What killed imports left.
+    for entry in fs::read_dir(parent).map_err(FetchError::io("list", parent))?.flatten() {
+        let age = entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|time| time.elapsed().ok());
+        if entry.file_name().to_string_lossy().starts_with("import-") && age.is_some_and(|age| age > ORPHANED) {
+            fs::remove_dir_all(entry.path()).map_err(FetchError::io("remove", entry.path()))?;
+        }
+    }
     tempfile::Builder::new().prefix("import-").tempdir_in(parent).map_err(FetchError::io("make a folder in", parent))
 }

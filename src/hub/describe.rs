@@ -85,9 +85,9 @@ impl Hub {
         let manifest = builds.manifest().transpose()?;
         let (mut layers, mut cached) = (Vec::new(), None);
         if let Some(manifest) = &manifest {
-            let fetched = manifest.artifacts.iter().filter_map(|artifact| self.cache.snapshot(manifest, artifact));
+            let mut fetched = manifest.artifacts.iter().filter_map(|artifact| self.cache.snapshot(manifest, artifact));
             // What is damaged describes nothing; `cache verify` names it.
-            if let Some(verified) = fetched.filter_map(|snapshot| verify(&snapshot).ok()).next() {
+            if let Some(verified) = fetched.find_map(|snapshot| verify(&snapshot).ok()) {
                 layers.clone_from(&verified.layers().layers);
                 cached = Some(verified.metadata().clone());
             }

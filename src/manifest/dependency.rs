@@ -4,7 +4,7 @@
 //! `[tool.kernels.dependencies]` of a `pyproject.toml` (the Python tool's own place), and a `KernelConfig`, which the
 //! `swap` room reads. All give [`Dependency`] values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,7 @@ const KERNELS: &str = "kernels";
 pub struct CargoKernels {
     /// The declared kernels, by repo.
     pub dependencies: Vec<Dependency>,
-    /// The KernelConfig files whose kernels the project uses too, relative to the `Cargo.toml`.
+    /// The `KernelConfig` files whose kernels the project uses too, relative to the `Cargo.toml`.
     pub configs: Vec<String>,
 }
 
@@ -265,8 +265,9 @@ fn dependency(repo: RepoId, wanted: toml::Value, origin: &str, place: &str) -> R
         (None, None) => return Err(invalid("expected `version` or `revision`".to_owned())),
     };
     variants.sort_unstable();
-    if let Some(pair) = variants.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(invalid(format!("the variant {} stands twice", pair[0])));
+    let mut distinct = BTreeSet::new();
+    if let Some(twice) = variants.iter().find(|variant| !distinct.insert(**variant)) {
+        return Err(invalid(format!("the variant {twice} stands twice")));
     }
     Ok(Dependency { repo, version, variants })
 }

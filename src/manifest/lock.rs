@@ -13,6 +13,7 @@
 //! Whatever can be read in two ways is refused: a key twice, a kernel twice, both editions in one file, an unknown key.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use serde_json::{Map, Value, json};
 
@@ -275,7 +276,7 @@ impl<'a> Object<'a> {
         format!("{}.{}", self.place, key.escape_debug())
     }
 
-    fn invalid(&self, key: &str, reason: impl ToString) -> ManifestError {
+    fn invalid(&self, key: &str, reason: impl Display) -> ManifestError {
         invalid(self.origin, self.field(key), reason)
     }
 
@@ -309,6 +310,6 @@ impl<'a> Object<'a> {
     }
 }
 
-fn invalid(origin: &str, field: impl Into<String>, reason: impl ToString) -> ManifestError {
+fn invalid(origin: &str, field: impl Into<String>, reason: impl Display) -> ManifestError {
     ManifestError::Invalid { origin: origin.to_owned(), field: field.into(), reason: reason.to_string() }
 }

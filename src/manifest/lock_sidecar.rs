@@ -326,7 +326,6 @@ mod hash_text {
 
     use super::VariantHash;
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
     pub(super) fn serialize<S: Serializer>(hash: &VariantHash, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(hash)
     }

@@ -134,6 +134,26 @@ fn archives_are_locked_downloaded_and_held_to_the_lock() {
 }
 
 #[test]
+fn a_project_that_carries_its_archives_can_be_moved() {
+    let published = Published::new();
+    let machine = Machine::new();
+    let registry = machine.project().join("registry");
+    fs::create_dir(&registry).unwrap();
+    for entry in fs::read_dir(published.folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), registry.join(entry.file_name())).unwrap();
+    }
+    machine.declare("\"kernelhub/rmsnorm\" = 1");
+    machine.ok(&["lock", "--manifest", "registry"]);
+    let lock = fs::read_to_string(machine.project().join("kernelhub.lock")).unwrap();
+    assert!(lock.contains("url = \"registry/"), "{lock}");
+    let other = Machine::new();
+    fs::rename(machine.project(), other.project().join("moved")).unwrap();
+    assert_eq!(other.json(&["download", "moved/Cargo.toml"])[0]["from_cache"], false);
+    assert!(other.fails(1, &["download", "nowhere"]).contains("nowhere"));
+}
+
+#[test]
 fn what_is_declared_wrongly_changes_no_file() {
     let published = Published::new();
     let manifest = text(&published.manifest_path());

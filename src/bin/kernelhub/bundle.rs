@@ -29,7 +29,8 @@ pub(crate) struct ExportOptions {
 }
 
 pub(crate) fn run_export(options: &ExportOptions) -> Result<(), Failure> {
-    let locks = Locks::read(&options.project)?;
+    let folder = Locks::folder(&options.project)?;
+    let locks = Locks::read(&folder)?;
     let (hub, _) = options.hub.hub()?;
     let selection = if options.all_variants { Selection::AllVariants } else { Selection::ThisMachine };
     let exported = hub.export(&locks, selection, &options.file)?;
@@ -60,7 +61,10 @@ pub(crate) struct ImportOptions {
 }
 
 pub(crate) fn run_import(options: &ImportOptions) -> Result<(), Failure> {
-    let project = options.project.as_deref().map(Locks::read).transpose()?;
+    let project = match &options.project {
+        Some(path) => Some(Locks::read(&Locks::folder(path)?)?),
+        None => None,
+    };
     let (hub, _) = options.hub.hub()?;
     let imported = hub.import(&options.file, options.sha256, project.as_ref())?;
     if !imported.anchored {

@@ -108,10 +108,11 @@ pub(crate) struct DownloadOptions {
 }
 
 pub(crate) fn run_download(options: &DownloadOptions) -> Result<(), Failure> {
-    let locks = Locks::read(&options.project)?;
+    let folder = Locks::folder(&options.project)?;
+    let locks = Locks::read(&folder)?;
     let (hub, _) = options.hub.hub()?;
     let selection = if options.all_variants { Selection::AllVariants } else { Selection::ThisMachine };
-    let brought = hub.download(&locks, &options.project, selection)?;
+    let brought = hub.download(&locks, &folder, selection)?;
     if options.json {
         return crate::print_json(&brought.iter().map(build_json).collect::<Vec<_>>());
     }

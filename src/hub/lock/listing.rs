@@ -26,6 +26,7 @@ pub(super) fn variant_hash(files: &[TreeFile]) -> VariantHash {
     VariantHash(Sha256Digest::from_bytes(hasher.finalize().into()))
 }
 
+#[expect(clippy::case_sensitive_file_extension_comparisons, reason = "as the Python tool compares")]
 fn is_bytecode(path: &str) -> bool {
     path.ends_with(".pyc") || path.split('/').any(|part| part == "__pycache__")
 }

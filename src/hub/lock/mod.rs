@@ -31,7 +31,7 @@ fn named(repo: &RepoId, version: &KernelVersion) -> String {
     format!("{repo}@{version}")
 }
 
-fn invalid(origin: &str, field: &str, reason: impl ToString) -> LockError {
+fn invalid(origin: &str, field: &str, reason: &dyn std::fmt::Display) -> LockError {
     ManifestError::Invalid { origin: origin.to_owned(), field: field.to_owned(), reason: reason.to_string() }.into()
 }
 
@@ -39,19 +39,19 @@ fn invalid(origin: &str, field: &str, reason: impl ToString) -> LockError {
 fn revision_of(version: &KernelVersion) -> Result<Revision, LockError> {
     match version {
         KernelVersion::Version(version) => Ok(Revision::Version(*version)),
-        KernelVersion::Revision(text) => text.parse().map_err(|error| invalid("the lock", "revision", error)),
+        KernelVersion::Revision(text) => text.parse().map_err(|error| invalid("the lock", "revision", &error)),
     }
 }
 
 fn checked_revision(repo: &RepoId, text: &str) -> Result<KernelVersion, LockError> {
-    KernelVersion::revision(text).map_err(|error| invalid(&repo.to_string(), "kernel-depends", error))
+    KernelVersion::revision(text).map_err(|error| invalid(&repo.to_string(), "kernel-depends", &error))
 }
 
 /// A locked commit as sources take it: the Hub's repos are sha1 repos so far.
 fn commit_id(kernel: &str, commit: &Commit) -> Result<CommitId, LockError> {
-    commit.as_str().parse().map_err(|error| invalid(kernel, "commit", error))
+    commit.as_str().parse().map_err(|error| invalid(kernel, "commit", &error))
 }
 
 fn commit_of(commit: &CommitId) -> Result<Commit, LockError> {
-    commit.to_string().parse().map_err(|error| invalid("the Hub", "commit", error))
+    commit.to_string().parse().map_err(|error| invalid("the Hub", "commit", &error))
 }

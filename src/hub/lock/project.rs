@@ -146,13 +146,22 @@ impl Project {
 }
 
 impl Locks {
-    /// Reads the lock files of a project: of a folder, or of the folder of a file.
+    /// The folder of a project's lock files: the folder itself, or the one of a file.
+    ///
+    /// # Errors
+    /// [`LockError::Io`] when nothing is there.
+    pub fn folder(path: &Path) -> Result<PathBuf, LockError> {
+        let metadata = fs::metadata(path).map_err(LockError::io("find", path))?;
+        Ok(if metadata.is_dir() { path.to_path_buf() } else { folder_of(path) })
+    }
+
+    /// Reads the lock files in a folder.
     ///
     /// # Errors
     /// [`LockError::NotLocked`] without either file, [`LockError::Format`] for one outside its format and for two that
     /// disagree, [`LockError::Io`] and [`LockError::TooLarge`] for one that cannot be read.
-    pub fn read(path: &Path) -> Result<Self, LockError> {
-        let folder = if path.is_dir() { path.to_path_buf() } else { folder_of(path) };
+    pub fn read(folder: &Path) -> Result<Self, LockError> {
+        let folder = folder.to_path_buf();
         let (lock, sidecar) = (folder.join(LOCK_FILE), folder.join(SIDECAR_FILE));
         let texts = (read_text(&lock, MAX_LOCK_BYTES)?, read_text(&sidecar, MAX_LOCK_BYTES)?);
         if let (None, None) = texts {
