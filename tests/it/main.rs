@@ -8,6 +8,7 @@ mod commands;
 mod gpu;
 #[cfg(feature = "cli")]
 mod host_reference;
+mod hub_source;
 #[cfg(feature = "cli")]
 #[path = "../../examples/llama/mod.rs"]
 mod llama;

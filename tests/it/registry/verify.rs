@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use kernelhub::digest::{Sha256Digest, ViolationKind};
+use kernelhub::digest::{BlobId, Sha256Digest, ViolationKind};
 use kernelhub::fetch::{Cache, FetchOptions, Fetcher, Location, NoProgress, Reuse, Snapshot};
 use kernelhub::hint::Hint as _;
 use kernelhub::manifest::Metadata;
@@ -182,7 +182,7 @@ fn metadata_is_anchored_and_speaks_for_itself_only_when_it_is_the_right_one() {
     fs::write(files.path().join("librmsnorm.so"), "evil").unwrap();
     let out = tempfile::tempdir().unwrap();
     let packed = pack::pack_variant(files.path(), &spec(), out.path()).unwrap();
-    assert_ne!(Some(kernelhub::digest::BlobId::Sha256(packed.metadata_sha256)), installed.snapshot.anchor().metadata());
+    assert_ne!(Some(BlobId::Sha256(packed.metadata_sha256)), installed.snapshot.anchor().metadata());
     let text = fs::read_to_string(installed.file("metadata.json")).unwrap();
     let swapped = text.replace(&Sha256Digest::of(&library()).to_base64(), &Sha256Digest::of(b"evil").to_base64());
     assert_ne!(swapped, text);

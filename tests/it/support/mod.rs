@@ -1,5 +1,6 @@
 //! What several rooms' tests share.
 
+pub(crate) mod hub;
 pub(crate) mod packs;
 pub(crate) mod server;
 #[cfg(feature = "cli")]

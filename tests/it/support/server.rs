@@ -15,13 +15,15 @@ pub(crate) struct Reply {
     pub(crate) declared: Option<usize>,
     /// How long to wait in the middle of the body.
     pub(crate) pause: Duration,
+    /// How many bytes of the body to send at a time, and how long to wait after each time.
+    pub(crate) pace: Option<(usize, Duration)>,
 }
 
 impl Reply {
     /// The file.
     pub(crate) fn ok(body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
-        Self { status: 200, headers: Vec::new(), declared: Some(body.len()), body, pause: Duration::ZERO }
+        Self { status: 200, headers: Vec::new(), declared: Some(body.len()), body, pause: Duration::ZERO, pace: None }
     }
 
     /// An error page.
@@ -98,6 +100,17 @@ fn answer(stream: &TcpStream, seen: &Mutex<Vec<Request>>, handler: &Handler) {
     let head = lines.join("\r\n") + "\r\n\r\n";
     let (first, second) = reply.body.split_at(reply.body.len() / 2);
     let mut stream = stream;
+    if let Some((bytes, wait)) = reply.pace {
+        let mut sent = stream.write_all(head.as_bytes());
+        for piece in reply.body.chunks(bytes) {
+            sent = sent.and_then(|()| stream.write_all(piece)).and_then(|()| stream.flush());
+            if sent.is_err() {
+                return;
+            }
+            std::thread::sleep(wait);
+        }
+        return;
+    }
     // The client may have had enough; what it makes of that is the test's matter.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(first)).and_then(|()| stream.flush());
     std::thread::sleep(reply.pause);
