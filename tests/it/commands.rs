@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::hub::{self, FakeHub};
 use crate::support::packs::{Published, VARIANT};
 use crate::support::server::Server;
-use crate::support::small_hub::{Repo, SmallHub};
 
 /// A machine of its own: a cache, a project, and nothing of the user's environment.
 struct Machine {
@@ -374,49 +374,29 @@ fn exit_codes_and_completions_are_what_the_help_says() {
     }
 }
 
-/// `metadata.json` of a build with these needs, as `kernelhub pack` made it for another kernel.
-fn with_needs(metadata: &[u8], needs: &Value, name: &str) -> Vec<u8> {
-    let mut value: Value = serde_json::from_slice(metadata).unwrap();
-    value["kernel-depends"] = needs.clone();
-    value["name"] = name.into();
-    serde_json::to_vec(&value).unwrap()
+/// A Hub with `o/rmsnorm` in versions 1 and 2, where a build of version 1 needs `o/helper@v1`, which needs this.
+fn start_hub(needs: &[Value]) -> FakeHub {
+    let mut first = hub::Published::new("o/rmsnorm", 1);
+    first.add_build(VARIANT, 1, &hub::files(), &[json!({"repo-id": "o/helper", "version": 1})]);
+    first.add_build("tvm-ffi01-cpu-aarch64-linux", 1, &hub::files(), &[]);
+    let mut helper = hub::Published::new("o/helper", 1);
+    helper.add_build(VARIANT, 1, &hub::files(), needs);
+    FakeHub::start(vec![first, hub::Published::new("o/rmsnorm", 2), helper])
 }
 
-/// A Hub with `o/rmsnorm` in versions 1 and 2, where a build of version 1 needs `o/helper@v1`.
-fn hub() -> SmallHub {
-    let published = Published::new();
-    let unpacked = Machine::new();
-    let row = unpacked.json(&["fetch", "--manifest", &text(&published.manifest_path())])[0].clone();
-    let folder = PathBuf::from(row["path"].as_str().unwrap());
-    let (mut rmsnorm, mut helper) = (Repo::default(), Repo::default());
-    for version in [1, 2] {
-        rmsnorm.add(version, VARIANT, &folder);
-    }
-    rmsnorm.add(1, "tvm-ffi01-cpu-aarch64-linux", &folder);
-    helper.add(1, VARIANT, &folder);
-    let metadata = format!("build/{VARIANT}/metadata.json");
-    let needs = serde_json::json!([{"repo-id": "o/helper", "version": 1}]);
-    rmsnorm.change(1, &metadata, |bytes| *bytes = with_needs(bytes, &needs, "rmsnorm"));
-    rmsnorm.change(2, &metadata, |bytes| {
-        *bytes = String::from_utf8(bytes.clone()).unwrap().replace("\"version\": 1", "\"version\": 2").into_bytes();
-    });
-    helper.change(1, &metadata, |bytes| *bytes = with_needs(bytes, &serde_json::json!([]), "helper"));
-    SmallHub::start([("o/rmsnorm", rmsnorm), ("o/helper", helper)])
-}
-
-fn commit(hub: &SmallHub, repo: &str, version: u32) -> String {
-    hub.repos.lock().unwrap()[repo].commit(version)
+fn commit(repo: &str, version: u32) -> String {
+    hub::Published::new(repo, version).commit
 }
 
 #[test]
 fn kernels_of_the_hub_are_locked_with_what_they_need_and_held_to_the_lock() {
-    let hub = hub();
+    let hub = start_hub(&[]);
     let machine = Machine::at(&hub.endpoint());
     machine.declare("\"o/rmsnorm\" = 1");
     let locked = machine.json(&["lock"]);
     let revisions: Vec<_> =
         locked["kernels"].as_array().unwrap().iter().map(|k| (&k["repo"], &k["revision"])).collect();
-    let (helper, rmsnorm) = (commit(&hub, "o/helper", 1), commit(&hub, "o/rmsnorm", 1));
+    let (helper, rmsnorm) = (commit("o/helper", 1), commit("o/rmsnorm", 1));
     assert_eq!(
         revisions,
         [
@@ -434,13 +414,13 @@ fn kernels_of_the_hub_are_locked_with_what_they_need_and_held_to_the_lock() {
 
     // The download brings what fits, follows the lock when the branch moves, and asks nobody when warm.
     let first = hub.paths().len();
-    hub.repos.lock().unwrap().get_mut("o/rmsnorm").unwrap().change(
-        2,
-        &format!("build/{VARIANT}/layers.toml"),
-        |bytes| {
-            bytes.push(b'\n');
-        },
-    );
+    let (from, to) = (rmsnorm.clone(), commit("o/rmsnorm", 2));
+    hub.lie(move |request, mut reply| {
+        if request.path.ends_with("/refs") {
+            reply.body = String::from_utf8(reply.body).unwrap().replace(&from, &to).into_bytes();
+        }
+        reply
+    });
     let rows = machine.json(&["download"]);
     let brought: Vec<_> = rows.as_array().unwrap().iter().map(|row| (&row["variant"], &row["revision"])).collect();
     assert_eq!(
@@ -478,7 +458,7 @@ fn kernels_of_the_hub_are_locked_with_what_they_need_and_held_to_the_lock() {
 
 #[test]
 fn a_lock_of_either_edition_is_enough_alone() {
-    let hub = hub();
+    let hub = start_hub(&[]);
     let machine = Machine::at(&hub.endpoint());
     machine.declare("\"o/rmsnorm\" = { version = 1, variants = [\"tvm-ffi01-cpu-x86_64-linux\"] }");
     for edition in ["0.17", "0.16"] {
@@ -502,15 +482,7 @@ fn a_lock_of_either_edition_is_enough_alone() {
 
 #[test]
 fn kernels_that_need_each_other_are_not_locked() {
-    let hub = hub();
-    let needs = serde_json::json!([{"repo-id": "o/rmsnorm", "version": 1}]);
-    hub.repos.lock().unwrap().get_mut("o/helper").unwrap().change(
-        1,
-        &format!("build/{VARIANT}/metadata.json"),
-        |bytes| {
-            *bytes = with_needs(bytes, &needs, "helper");
-        },
-    );
+    let hub = start_hub(&[json!({"repo-id": "o/rmsnorm", "version": 1})]);
     let machine = Machine::at(&hub.endpoint());
     machine.declare("\"o/rmsnorm\" = 1");
     let error = machine.fails(1, &["lock"]);
@@ -520,7 +492,7 @@ fn kernels_that_need_each_other_are_not_locked() {
 
 #[test]
 fn a_bundle_carries_kernels_of_the_hub_into_the_shared_layout() {
-    let hub = hub();
+    let hub = start_hub(&[]);
     let machine = Machine::at(&hub.endpoint());
     machine.declare("\"o/rmsnorm\" = 1");
     machine.ok(&["lock"]);
@@ -533,7 +505,7 @@ fn a_bundle_carries_kernels_of_the_hub_into_the_shared_layout() {
     let island = Machine::new();
     let imported = island.json(&["import", &file, "--sha256", exported["sha256"].as_str().unwrap()]);
     assert_eq!((imported["builds"].as_array().unwrap().len(), &imported["present"]), (3, &0.into()));
-    let commit = commit(&hub, "o/rmsnorm", 1);
+    let commit = commit("o/rmsnorm", 1);
     let place = island.home().join(format!("hub/kernels--o--rmsnorm/snapshots/{commit}/build/{VARIANT}"));
     assert!(place.join("librmsnorm.so").is_file());
     assert_eq!(fs::read_to_string(island.home().join("hub/kernels--o--rmsnorm/refs/v1")).unwrap(), commit);
@@ -553,12 +525,12 @@ fn a_bundle_carries_kernels_of_the_hub_into_the_shared_layout() {
 
 #[test]
 fn versions_and_info_show_what_there_is_and_what_fits() {
-    let hub = hub();
+    let hub = start_hub(&[]);
     let machine = Machine::at(&hub.endpoint());
     let versions = machine.json(&["versions", "o/rmsnorm"]);
     let rows = versions["versions"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| row["version"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
-    assert_eq!(rows[0]["commit"], commit(&hub, "o/rmsnorm", 1).as_str());
+    assert_eq!(rows[0]["commit"], commit("o/rmsnorm", 1).as_str());
     assert_eq!((&rows[0]["fits"], rows[0]["variants"].as_array().unwrap().len()), (&Value::from(VARIANT), 2));
     assert!(!hub.paths().iter().any(|path| path.contains("/resolve/")), "a listing reads no file");
     let shown = machine.ok(&["versions", "o/rmsnorm"]);
@@ -575,7 +547,7 @@ fn versions_and_info_show_what_there_is_and_what_fits() {
 
 #[test]
 fn f58_the_cache_is_listed_checked_and_cleaned() {
-    let hub = hub();
+    let hub = start_hub(&[]);
     let machine = Machine::at(&hub.endpoint());
     let published = Published::new();
     machine.ok(&["fetch", "--manifest", &text(&published.manifest_path())]);

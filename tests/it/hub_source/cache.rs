@@ -140,7 +140,10 @@ fn f17_a_hit_writes_nothing_and_a_miss_on_a_cache_that_cannot_be_written_names_t
         other.commit = "c".repeat(40);
         let fake = FakeHub::start(vec![other.clone()]);
         let error = bring_into(&fake, home.path(), &other.commit).unwrap_err();
-        assert!(matches!(&error, HubError::Fetch(FetchError::ReadOnly { path, .. }) if path.starts_with(home.path())), "{error:?}");
+        assert!(
+            matches!(&error, HubError::Fetch(FetchError::ReadOnly { path, .. }) if path.starts_with(home.path())),
+            "{error:?}"
+        );
         lock(0o755);
     }
     assert_eq!(tree::list(home.path()), before);

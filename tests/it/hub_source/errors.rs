@@ -71,7 +71,8 @@ fn a_build_without_a_digest_or_of_another_kernel_is_refused_before_its_files_are
     let mut published = Published::new(REPO, 1);
     let path = format!("build/{VARIANT}/metadata.json");
     let text = String::from_utf8(published.files[&path].clone()).unwrap();
-    for (from, to) in [("\"digest\"", "\"nothing\""), ("\"rmsnorm\"", "\"other\""), ("\"version\": 1", "\"version\": 2")]
+    for (from, to) in
+        [("\"digest\"", "\"nothing\""), ("\"rmsnorm\"", "\"other\""), ("\"version\": 1", "\"version\": 2")]
     {
         assert!(text.contains(from), "{from}: {text}");
         published.files.insert(path.clone(), text.replacen(from, to, 1).into_bytes());

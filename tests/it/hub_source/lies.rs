@@ -136,17 +136,21 @@ fn told_without_recovery(lie: impl Fn(&Request, Reply) -> Reply + Send + Sync + 
 fn statuses_are_errors_and_some_pass() {
     for part in ["/refs", "/tree/", "metadata.json", "/cdn/"] {
         for status in [500, 502, 503, 429, 408] {
-            let error = told(move |request: &Request, reply| {
-                if request.path.contains(part) { Reply::error(status) } else { reply }
-            });
+            let error = told(
+                move |request: &Request, reply| {
+                    if request.path.contains(part) { Reply::error(status) } else { reply }
+                },
+            );
             let error = error.unwrap_err();
             assert!(matches!(error, FetchError::Status { status: found, .. } if found == status), "{part}: {error:?}");
         }
         for status in [401, 403, 410, 204, 300] {
             let clock = Instant::now();
-            let error = told(move |request: &Request, reply| {
-                if request.path.contains(part) { Reply::error(status) } else { reply }
-            });
+            let error = told(
+                move |request: &Request, reply| {
+                    if request.path.contains(part) { Reply::error(status) } else { reply }
+                },
+            );
             let error = error.unwrap_err();
             assert!(matches!(error, FetchError::Status { status: found, .. } if found == status), "{part}: {error:?}");
             assert!(clock.elapsed() < Duration::from_secs(2), "{status} was tried again");

@@ -35,9 +35,11 @@ fn spawn(endpoint: &str, home: &Path) -> Child {
 #[test]
 fn f10_sixteen_processes_share_one_listing_and_one_download() {
     let (fake, _) = one();
-    fake.lie(|request, reply| {
-        if request.path.contains("/cdn/") { Reply { pause: Duration::from_millis(300), ..reply } } else { reply }
-    });
+    fake.lie(
+        |request, reply| {
+            if request.path.contains("/cdn/") { Reply { pause: Duration::from_millis(300), ..reply } } else { reply }
+        },
+    );
     let home = tempfile::tempdir().unwrap();
     let mut children: Vec<Child> = (0..16).map(|_| spawn(&fake.endpoint(), home.path())).collect();
     for child in &mut children {

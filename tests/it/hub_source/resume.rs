@@ -33,7 +33,8 @@ fn ranges(fake: &FakeHub) -> Vec<String> {
     let lines = fake.server.requests().into_iter().filter(|request| request.path.contains("/cdn/"));
     lines
         .filter_map(|request| {
-            let range = request.headers.iter().find_map(|line| line.to_lowercase().strip_prefix("range:").map(str::to_owned));
+            let range =
+                request.headers.iter().find_map(|line| line.to_lowercase().strip_prefix("range:").map(str::to_owned));
             range.map(|range| range.trim().to_owned())
         })
         .collect()
@@ -113,10 +114,7 @@ fn lies_about_ranges_end_in_the_right_file_or_a_typed_error() {
     });
     let home = tempfile::tempdir().unwrap();
     let error = bring_into(&fake, home.path(), "v1").unwrap_err();
-    assert!(
-        matches!(error, HubError::Fetch(FetchError::Range { .. } | FetchError::Transport { .. })),
-        "{error:?}"
-    );
+    assert!(matches!(error, HubError::Fetch(FetchError::Range { .. } | FetchError::Transport { .. })), "{error:?}");
 }
 
 #[test]

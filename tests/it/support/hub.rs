@@ -125,9 +125,7 @@ fn honest(kind: &str, kernels: &[Published], cdn: Option<&str>, request: &Reques
     match parts.as_slice() {
         ["api", "organizations", _, "overview"] => json_reply(&json!({"trustedKernelPublisher": true})),
         ["api", asked, owner, name, "refs"] if *asked == kind && !find(owner, name).is_empty() => {
-            let branch = |(name, commit): (&String, &String)| {
-                json!({"name": name, "ref": format!("refs/heads/{name}"), "targetCommit": commit})
-            };
+            let branch = |(name, commit): (&String, &String)| json!({"name": name, "ref": format!("refs/heads/{name}"), "targetCommit": commit});
             let found = find(owner, name);
             let branches = found.iter().flat_map(|k| k.branches.iter().map(|name| branch((name, &k.commit))));
             json_reply(&json!({"branches": branches.collect::<Vec<_>>(), "tags": [], "converts": []}))
@@ -185,8 +183,7 @@ fn tree(kernel: &Published, folder: &str, query: &str) -> Value {
             entries.insert(path, entry);
             continue;
         }
-        let mut entry =
-            json!({"type": "file", "oid": GitOid::of_blob(bytes), "size": bytes.len(), "path": path});
+        let mut entry = json!({"type": "file", "oid": GitOid::of_blob(bytes), "size": bytes.len(), "path": path});
         if is_large(path) {
             entry["oid"] = json!(GitOid::of_blob(b"pointer"));
             entry["lfs"] = json!({"oid": Sha256Digest::of(bytes), "size": bytes.len(), "pointerSize": 130});
