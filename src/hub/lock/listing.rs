@@ -30,3 +30,30 @@ pub(super) fn variant_hash(files: &[TreeFile]) -> VariantHash {
 fn is_bytecode(path: &str) -> bool {
     path.ends_with(".pyc") || path.split('/').any(|part| part == "__pycache__")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::variant_hash;
+    use crate::digest::{GitOid, Sha256Digest};
+    use crate::fetch::TreeFile;
+
+    #[test]
+    fn the_hash_is_the_one_that_the_python_tool_writes() {
+        let file = |path: &str, content: &[u8]| TreeFile {
+            path: path.parse().unwrap(),
+            size: content.len() as u64,
+            oid: GitOid::of_blob(content),
+            lfs: (content.len() > 4096).then(|| Sha256Digest::of(content)),
+        };
+        let files = [
+            file("sub/a.py", b"a\n"),
+            file("sub.py", b"b\n"),
+            file("__pycache__/x.pyc", b"zz"),
+            file("__init__.py", b"x=1\n"),
+            file("big.bin", &[1; 9000]),
+        ];
+        // What `kernels lock` of `kernels` 0.16.2 writes for a repo with these files.
+        let expected = "sha256-3047c92e7668b904c274ad915e069e5a4e15cb8e83ff6b3d5b10324fbbe995c7";
+        assert_eq!(variant_hash(&files).to_string(), expected);
+    }
+}
