@@ -25,6 +25,12 @@ impl GitOid {
         Self(hasher.finalize().into())
     }
 
+    /// The 20 bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 20] {
+        &self.0
+    }
+
     /// The id of a blob that is read to its end. `length` is its length, in bytes; another one gives another id.
     ///
     /// # Errors

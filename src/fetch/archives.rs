@@ -27,6 +27,13 @@ pub(super) struct ArchivePin {
     base: Location,
 }
 
+impl ArchivePin {
+    /// The manifest as it can be recorded.
+    pub(super) fn absolute(&self) -> Result<KernelManifest, FetchError> {
+        self.manifest.with_absolute_urls(&self.base)
+    }
+}
+
 impl ArchiveSource {
     /// The kernels of these manifests, each with where it came from.
     #[must_use]

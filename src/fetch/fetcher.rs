@@ -188,7 +188,7 @@ impl Fetcher {
             });
         }
         let location = base.artifact(&artifact.url)?;
-        let recorded = absolute(manifest, base)?;
+        let recorded = manifest.with_absolute_urls(base)?;
         let hit = || {
             let snapshot = cache.snapshot(manifest, artifact)?;
             // A hit serves from a cache that cannot be written, too. What is missing then is that the version resolves
@@ -317,15 +317,6 @@ impl Fetcher {
             _ => Ok(()),
         }
     }
-}
-
-/// The manifest with every URL made absolute, so that it serves from the cache.
-fn absolute(manifest: &KernelManifest, base: &Location) -> Result<KernelManifest, FetchError> {
-    let mut manifest = manifest.clone();
-    for artifact in &mut manifest.artifacts {
-        artifact.url = base.artifact(&artifact.url)?.to_artifact_url()?;
-    }
-    Ok(manifest)
 }
 
 /// Compares what was unpacked with the manifest and with the archive's own metadata.

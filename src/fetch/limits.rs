@@ -33,3 +33,12 @@ impl ArchiveLimits {
     pub(super) const DEFAULT: Self =
         Self { entries: MAX_ENTRIES, file_bytes: MAX_FILE_BYTES, total_bytes: MAX_TOTAL_BYTES };
 }
+
+/// Largest bundle of locked kernels that is unpacked, in bytes, packed or not.
+pub const MAX_BUNDLE_BYTES: u64 = 64 << 30;
+
+impl ArchiveLimits {
+    /// What a bundle of many kernels may hold.
+    pub(super) const BUNDLE: Self =
+        Self { entries: 20 * MAX_ENTRIES, file_bytes: MAX_FILE_BYTES, total_bytes: MAX_BUNDLE_BYTES };
+}

@@ -94,7 +94,7 @@ impl Workplace {
 }
 
 /// Exchanges two folders, so that a kill leaves one or the other in place.
-fn exchange(new: &Path, place: &Path) -> io::Result<()> {
+pub(super) fn exchange(new: &Path, place: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -48,6 +48,7 @@
 //! # }
 //! ```
 
+mod adopt;
 mod archive;
 mod archives;
 mod cache;
@@ -68,7 +69,9 @@ mod revision;
 mod snapshot;
 mod source;
 
+pub(crate) use adopt::HubPlace;
 pub use archive::ArchiveError;
+pub(crate) use archive::{UnpackError, unpack_bundle};
 pub use archives::ArchiveSource;
 pub use cache::Cache;
 pub use cancel::Cancel;
@@ -82,7 +85,8 @@ pub use hf_cache::{
 pub use http::{RetryPolicy, Token};
 pub use hub::{HubOptions, HubSource};
 pub use limits::{
-    MAX_ARCHIVE_BYTES, MAX_ENTRIES, MAX_FILE_BYTES, MAX_RATIO, MAX_TOTAL_BYTES, MAX_WINDOW_BYTES, RATIO_SLACK_BYTES,
+    MAX_ARCHIVE_BYTES, MAX_BUNDLE_BYTES, MAX_ENTRIES, MAX_FILE_BYTES, MAX_RATIO, MAX_TOTAL_BYTES, MAX_WINDOW_BYTES,
+    RATIO_SLACK_BYTES,
 };
 pub use local::LocalSource;
 pub use location::Location;

@@ -10,7 +10,7 @@ use crate::fetch::{Anchor, Builds, Cancel, Cost, FetchError, Fetched, Reuse, Rev
 use crate::manifest::{KernelManifest, Source as ManifestSource};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, resolve};
-use crate::variant::DeviceKey;
+use crate::variant::{DeviceKey, Variant};
 use crate::verify::{VerifiedSnapshot, VerifyError, verify};
 
 /// Which builds of a kernel to bring.
@@ -51,15 +51,31 @@ impl Hub {
         revision: impl Into<Revision>,
         selection: Selection,
     ) -> Result<Vec<Prefetched>, HubError> {
-        let revision = revision.into();
+        self.prefetch_where(repo, &revision.into(), selection, &|_| true)
+    }
+
+    /// As [`Self::prefetch`], of [`Selection::AllVariants`] those that `wanted` takes. Empty: it takes none.
+    ///
+    /// # Errors
+    /// As [`Self::prefetch`].
+    pub fn prefetch_where(
+        &self,
+        repo: &RepoId,
+        revision: &Revision,
+        selection: Selection,
+        wanted: &dyn Fn(&Variant) -> bool,
+    ) -> Result<Vec<Prefetched>, HubError> {
         let (cancel, cost) = (Cancel::default(), Cost::default());
         // What another tool fetched may not be all that there is.
         let fresh_listing = selection == Selection::AllVariants && !self.options.offline;
         let session = Session { fresh_listing, ..Session::new(&*self.progress, &cancel, &cost) };
-        let (source, builds) = self.builds(repo, &revision, &session)?;
+        let (source, mut builds) = self.builds(repo, revision, &session)?;
         let chosen = match selection {
-            Selection::AllVariants => self.every_build(source, builds),
-            Selection::ThisMachine => self.for_this_machine(source, builds, &revision, &session)?,
+            Selection::AllVariants => {
+                builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| wanted(&variant)));
+                self.every_build(source, builds)
+            }
+            Selection::ThisMachine => self.for_this_machine(source, builds, revision, &session)?,
         };
         let mut brought = Vec::new();
         for (found, _) in &chosen {
@@ -77,7 +93,7 @@ impl Hub {
         let mut needed: Vec<Prefetched> = Vec::new();
         for (build, device) in brought.iter().zip(devices) {
             let Some(device) = device else { continue };
-            for dependency in self.dependencies(build, &revision, device, &session)? {
+            for dependency in self.dependencies(build, revision, device, &session)? {
                 if !needed.iter().any(|known| known.snapshot.root() == dependency.snapshot.root()) {
                     needed.push(dependency);
                 }
@@ -88,7 +104,11 @@ impl Hub {
     }
 
     /// Every build whose name is known. Dependencies are those of a machine that is not here, so that none come along.
-    fn every_build<'a>(&self, source: &'a dyn Source, builds: Builds) -> Vec<(Found<'a>, Option<DeviceKey>)> {
+    pub(super) fn every_build<'a>(
+        &self,
+        source: &'a dyn Source,
+        builds: Builds,
+    ) -> Vec<(Found<'a>, Option<DeviceKey>)> {
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         let resolution = resolve(&builds.candidates, &machine.system, &Request::any());
         let known = |(index, candidate): (usize, &Candidate)| candidate.variant.known().map(|_| index);
@@ -98,7 +118,7 @@ impl Hub {
     }
 
     /// The builds that the machine's devices would be given, each once, in the listing's order.
-    fn for_this_machine<'a>(
+    pub(super) fn for_this_machine<'a>(
         &'a self,
         source: &'a dyn Source,
         builds: Builds,

@@ -50,6 +50,42 @@ pub enum ManifestError {
         /// Every absent field, in the format's order.
         fields: Vec<&'static str>,
     },
+    /// A key that the format does not have.
+    #[error("{origin}: {place}: the key {key:?} is unknown")]
+    UnknownKey {
+        /// The file or URL that the text came from.
+        origin: String,
+        /// Where the key stands, as a path such as `[0].lock`.
+        place: String,
+        /// The key.
+        key: String,
+        /// The keys that the format has there.
+        known: Vec<&'static str>,
+    },
+    /// The text says two things about one subject.
+    #[error("{origin}: {what} stands there twice, as {first} and as {second}")]
+    Ambiguous {
+        /// The file or URL that the text came from.
+        origin: String,
+        /// The subject, such as a repo id.
+        what: String,
+        /// What is said first.
+        first: String,
+        /// What is said later.
+        second: String,
+    },
+    /// The text is longer than any of its format.
+    #[error("{origin}: expected at most {maximum} bytes of {format}, found {actual}")]
+    TooLarge {
+        /// The file or URL that the text came from.
+        origin: String,
+        /// The format's name.
+        format: &'static str,
+        /// The limit, in bytes.
+        maximum: u64,
+        /// The length, in bytes.
+        actual: u64,
+    },
     /// A field's value is outside what the format allows.
     #[error("{origin}: {field}: {reason}")]
     Invalid {
@@ -66,10 +102,17 @@ impl Hint for ManifestError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Toml { source, .. } => unknown_key_hint(source.message()),
+            Self::UnknownKey { key, known, .. } => {
+                Some(nearest(key, known.iter().copied()).map_or_else(
+                    || format!("known keys: {}", known.join(", ")),
+                    |near| format!("did you mean `{near}`?"),
+                ))
+            }
+            Self::Ambiguous { .. } => Some("leave one of the two".to_owned()),
             Self::Schema { found, supported, .. } if found > supported => {
                 Some("update kernelhub: a newer version writes this edition".to_owned())
             }
-            Self::MissingFields { .. } => Some(
+            Self::MissingFields { format, .. } if *format == super::METADATA_FILE => Some(
                 "the publisher's build is incomplete; another version or variant of the kernel may be whole".to_owned(),
             ),
             _ => None,

@@ -9,7 +9,7 @@
 //! cuda = { inference = "kernels-community/activation@v1:SiluAndMul", training = "Disabled" }
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -125,6 +125,18 @@ impl KernelConfig {
     /// The layers that the configuration names, in alphabetical order.
     pub fn layers(&self) -> impl Iterator<Item = &str> {
         self.layers.keys().map(String::as_str)
+    }
+
+    /// The kernels that any layer, device or mode names, each once, in order.
+    #[must_use]
+    pub fn kernels(&self) -> BTreeSet<&KernelRef> {
+        let choices = self.layers.values().flat_map(BTreeMap::values).flat_map(BTreeMap::values);
+        choices
+            .filter_map(|choice| match choice {
+                Choice::Kernel(kernel) => Some(kernel),
+                Choice::Disabled => None,
+            })
+            .collect()
     }
 
     /// Whether a model may lack layers that the configuration names.

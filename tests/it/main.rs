@@ -5,6 +5,8 @@
 mod bind;
 #[cfg(feature = "cli")]
 mod cli;
+#[cfg(feature = "cli")]
+mod commands;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
@@ -15,6 +17,7 @@ mod hub_source;
 #[path = "../../examples/llama/mod.rs"]
 mod llama;
 mod load;
+mod lock;
 #[cfg(feature = "oci")]
 mod oci;
 mod parity;

@@ -7,6 +7,7 @@ mod model;
 mod packs;
 mod paths;
 mod process;
+mod python;
 mod registry;
 mod results;
 mod server;

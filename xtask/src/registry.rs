@@ -10,14 +10,21 @@ use crate::process::{self, cargo};
 use crate::server::Server;
 use crate::{packs, packs::PACKS};
 
-#[derive(Args, Default)]
+#[derive(Args, Default, Clone)]
 pub(crate) struct Options {
-    /// Fetch by these manifests (a file, a folder, a URL) instead of building the embedded kernels.
+    /// Fetch by these manifests (a file, a folder, a URL) instead of building the embedded kernels. `kernel-manifests` is
+    /// the folder of the Hub's kernels.
     #[arg(long, value_name = "FILE|DIR|URL")]
     manifest: Vec<String>,
     /// Every build that the manifests list, not only those for this machine.
     #[arg(long)]
     all_variants: bool,
+    /// These builds, for whatever machine they are. May be given more than once.
+    #[arg(long, value_name = "VARIANT", conflicts_with = "all_variants")]
+    variant: Vec<String>,
+    /// Every build for this kind of device, such as cpu or wgpu.
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["all_variants", "variant"])]
+    backend: Option<String>,
     /// Open no socket.
     #[arg(long)]
     offline: bool,
@@ -35,6 +42,12 @@ fn fetch(options: &Options, manifests: &[String]) -> anyhow::Result<()> {
     if options.all_variants {
         command.arg("--all-variants");
     }
+    for variant in &options.variant {
+        command.arg("--variant").arg(variant);
+    }
+    if let Some(backend) = &options.backend {
+        command.arg("--backend").arg(backend);
+    }
     if options.offline {
         command.arg("--offline");
     }
@@ -47,9 +60,12 @@ fn fetch(options: &Options, manifests: &[String]) -> anyhow::Result<()> {
 /// Makes the cache remember the embedded registry's folder: the loopback server's port is gone tomorrow, and the folder
 /// is still there for a repair.
 pub(crate) fn record_locally(cache: Option<&Path>) -> anyhow::Result<()> {
+    record(&Options { cache: cache.map(Path::to_path_buf), ..Options::default() })
+}
+
+fn record(options: &Options) -> anyhow::Result<()> {
     println!("recording {} as the place to repair these kernels from", paths::registry().display());
-    let options = Options { cache: cache.map(Path::to_path_buf), ..Options::default() };
-    fetch(&options, &[paths::registry().display().to_string()])
+    fetch(options, &[paths::registry().display().to_string()])
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
@@ -64,7 +80,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let server = Server::start(paths::registry())?;
     println!("serving {} at {}", paths::registry().display(), server.url(""));
     fetch(options, &manifest_urls(&server))?;
-    record_locally(options.cache.as_deref())
+    // The same builds, which are all cached now.
+    record(options)
 }
 
 /// The embedded registry's manifests, as a server gives them.

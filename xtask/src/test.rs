@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use crate::process::{cargo, run as run_command};
-use crate::{demo, packs, paths, registry, results};
+use crate::{demo, packs, paths, python, registry, results};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -37,6 +37,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut tests = cargo(["test", "--workspace", "--all-targets"]);
     run_command(tests.args(FEATURES).env("KERNELHUB_TEST_REGISTRY", paths::registry()))?;
     run_command(cargo(["test", "--workspace", "--doc"]).args(FEATURES))?;
+
+    step("the Python package kernels on the same Hub, cache and lock file");
+    python::interop()?;
 
     step("documentation");
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);

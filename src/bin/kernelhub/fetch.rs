@@ -6,7 +6,9 @@ use clap::Args;
 use kernelhub::digest::Sha256Digest;
 use kernelhub::fetch::{FetchOptions, Fetcher, Location};
 use kernelhub::hub::{Prefetched, Selection};
-use serde_json::json;
+use kernelhub::manifest::BackendInfo;
+use kernelhub::variant::{DeviceKey, Variant};
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::manifests::HubOptions;
@@ -19,6 +21,12 @@ pub(crate) struct Options {
     /// Every build that the manifests list, not only those for this machine.
     #[arg(long)]
     all_variants: bool,
+    /// These builds, for whatever machine they are. May be given more than once.
+    #[arg(long, value_name = "VARIANT", conflicts_with = "all_variants")]
+    variant: Vec<Variant>,
+    /// Every build for this kind of device: cpu, cuda, rocm, xpu, hpu, mps, npu, neuron, tpu or wgpu.
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["all_variants", "variant"])]
+    backend: Option<DeviceKey>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -29,36 +37,60 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if manifests.is_empty() {
         return Err(Failure::new("no manifest was given", Some("name one with --manifest FILE|DIR|URL")));
     }
-    let selection = if options.all_variants { Selection::AllVariants } else { Selection::ThisMachine };
+    let is_named = !options.variant.is_empty() || options.backend.is_some();
+    let selection = if options.all_variants || is_named { Selection::AllVariants } else { Selection::ThisMachine };
+    let wanted = |variant: &Variant| {
+        let named = options.variant.is_empty() || options.variant.contains(variant);
+        named && options.backend.is_none_or(|key| is_for(variant, key))
+    };
     let mut rows = Vec::new();
     for manifest in &manifests {
-        for build in hub.prefetch(&manifest.kernel.repo, manifest.kernel.version, selection)? {
+        let revision = manifest.kernel.version.into();
+        for build in hub.prefetch_where(&manifest.kernel.repo, &revision, selection, &wanted)? {
             if !options.json {
-                println!("{}", line(&build));
+                println!("{}", build_line(&build));
             }
-            let Prefetched { snapshot, fetched, repaired, times, .. } = &build;
-            rows.push(json!({
-                "repo": snapshot.repo(),
-                "version": snapshot.version(),
-                "variant": snapshot.variant(),
-                "path": snapshot.root(),
-                "revision": snapshot.anchor().revision(),
-                "source": build.source,
-                "from_cache": fetched.from_cache,
-                "repaired": repaired,
-                "requests": fetched.requests,
-                "bytes_fetched": fetched.bytes_fetched,
-                "ms": { "fetch": times.fetch_ms, "verify": times.verify_ms },
-            }));
+            rows.push(build_json(&build));
         }
     }
+    if rows.is_empty() {
+        return Err(Failure::new(
+            "the manifests list no such build",
+            Some("`kernelhub info ORG/NAME@vN` shows the builds of a kernel"),
+        ));
+    }
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&rows).map_err(Failure::plain)?);
+        crate::print_json(&rows)?;
     }
     Ok(())
 }
 
-fn line(build: &Prefetched) -> String {
+/// Whether a build is for a kind of device, by its name.
+fn is_for(variant: &Variant, key: DeviceKey) -> bool {
+    let kind = BackendInfo::of(variant).kind;
+    kind.parse() == Ok(key) || (kind == "universal" && key == DeviceKey::Wgpu)
+}
+
+/// A build that was brought, for programs.
+pub(crate) fn build_json(build: &Prefetched) -> Value {
+    let Prefetched { snapshot, fetched, repaired, times, .. } = build;
+    json!({
+        "repo": snapshot.repo(),
+        "version": snapshot.version(),
+        "revision": snapshot.anchor().revision(),
+        "source": build.source,
+        "variant": snapshot.variant(),
+        "path": snapshot.root(),
+        "from_cache": fetched.from_cache,
+        "repaired": repaired,
+        "requests": fetched.requests,
+        "bytes_fetched": fetched.bytes_fetched,
+        "ms": { "fetch": times.fetch_ms, "verify": times.verify_ms },
+    })
+}
+
+/// A build that was brought, for people.
+pub(crate) fn build_line(build: &Prefetched) -> String {
     let Prefetched { snapshot, fetched, repaired, .. } = build;
     let how = match (repaired, fetched.from_cache) {
         (true, _) => "repaired",

@@ -4,18 +4,25 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to its user")]
 
+mod bundle;
+mod cache;
+mod completions;
 mod devices;
+mod environment;
 mod failure;
 mod fetch;
 mod generate;
 mod get;
+mod info;
 mod kernel_name;
 #[path = "../../../examples/llama/mod.rs"]
 mod llama;
+mod lock;
 mod manifests;
 mod pack;
 mod progress;
 mod push;
+mod size;
 
 use std::process::ExitCode;
 
@@ -23,9 +30,17 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 
+const EXIT_CODES: &str = "Exit codes:
+  0  what was asked for is there and whole
+  1  it is not: standard error says why
+  2  the command line is wrong
+
+Results go to standard output; progress, notes and errors to standard error. Colours are used on a terminal only, and \
+never where NO_COLOR is set. KERNELHUB_LOG sets what is logged.";
+
 /// The Kernel Hub for Rust: fetch, verify, load and swap compute kernels.
 #[derive(Parser)]
-#[command(name = "kernelhub", version, about, max_term_width = 100)]
+#[command(name = "kernelhub", version, about, max_term_width = 100, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -37,8 +52,20 @@ enum Command {
     Devices(devices::Options),
     /// Resolve, fetch, verify and load one kernel.
     Get(get::Options),
+    /// Show every version of a kernel, which builds it has, and whether one fits this machine.
+    Versions(info::VersionsOptions),
+    /// Describe a kernel: its metadata, licence, layers and builds.
+    Info(info::InfoOptions),
     /// Bring kernels into the cache by their manifests, without loading them.
     Fetch(fetch::Options),
+    /// Pin the kernels that a project declares: writes kernels.lock and kernelhub.lock.
+    Lock(lock::Options),
+    /// Bring what is locked into the cache, verified against the lock.
+    Download(lock::DownloadOptions),
+    /// Write locked kernels from the cache into one file, for a machine without a network.
+    Export(bundle::ExportOptions),
+    /// Take the kernels of such a file into the cache, all or none of them.
+    Import(bundle::ImportOptions),
     /// Make an archive and its manifest from a kernel's files.
     Pack(pack::Options),
     /// Publish a packed kernel to an OCI registry or into a folder.
@@ -47,15 +74,30 @@ enum Command {
     Generate(generate::Options),
     /// Download one file whose digest is known.
     FetchFile(fetch::FileOptions),
+    /// List, check and clean the cache.
+    Cache(cache::Options),
+    /// Show every environment variable that is read, and what is in force. A token is shown as set or not.
+    Env(environment::Options),
+    /// Print a completion script: `kernelhub completions bash > /etc/bash_completion.d/kernelhub`.
+    Completions(completions::Options),
 }
 
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("KERNELHUB_LOG").unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours()).with_writer(std::io::stderr).init();
     let outcome: Result<(), Failure> = match Cli::parse().command {
         Command::Devices(options) => devices::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Fetch(options) => fetch::run(&options),
+        Command::Versions(options) => info::run_versions(&options),
+        Command::Info(options) => info::run_info(&options),
+        Command::Cache(options) => cache::run(&options),
+        Command::Env(options) => environment::run(&options),
+        Command::Lock(options) => lock::run(&options),
+        Command::Download(options) => lock::run_download(&options),
+        Command::Export(options) => bundle::run_export(&options),
+        Command::Import(options) => bundle::run_import(&options),
+        Command::Completions(options) => completions::run(&options),
         Command::Pack(options) => pack::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Generate(options) => generate::run(&options),
@@ -68,4 +110,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether standard error takes colours.
+fn has_colours() -> bool {
+    use std::io::IsTerminal as _;
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::io::stderr().is_terminal()
+}
+
+/// Prints a result for programs.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    println!("{}", serde_json::to_string_pretty(value).map_err(Failure::plain)?);
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kernelhub::fetch::{FetchOptions, Fetcher, Location};
+use kernelhub::fetch::{Environment, FetchOptions, Fetcher, Location};
 use kernelhub::hub::{Hub, HubBuilder};
 use kernelhub::manifest::KernelManifest;
 
@@ -27,10 +27,11 @@ pub(crate) struct HubOptions {
 impl HubOptions {
     /// Reads the manifests and sets up the hub.
     pub(crate) fn hub(&self) -> Result<(Hub, Vec<KernelManifest>), Failure> {
-        let mut options = FetchOptions::from_env()?;
+        let environment = Environment::read()?;
+        let mut options = FetchOptions::of(&environment);
         options.offline |= self.offline;
         let fetcher = Fetcher::new(options.clone());
-        let mut builder: HubBuilder = Hub::builder().offline(options.offline).progress(Bars::default());
+        let mut builder: HubBuilder = Hub::builder().offline(options.offline).progress(Bars::of(&environment));
         if let Some(cache) = &self.cache {
             builder = builder.cache(cache);
         }
@@ -42,7 +43,7 @@ impl HubOptions {
                 builder = builder.manifest(manifest, location);
             }
         }
-        Ok((builder.build()?, manifests))
+        Ok((builder.environment(environment).build()?, manifests))
     }
 }
 

@@ -4,18 +4,25 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use kernelhub::fetch::Progress;
+use kernelhub::fetch::{Environment, Progress};
 
 /// One bar per download, on standard error; plain lines where that is no terminal.
 #[derive(Default)]
 pub(crate) struct Bars {
     all: MultiProgress,
+    /// Neither bars nor lines about downloads; notes still come.
+    quiet: bool,
     bars: Mutex<HashMap<String, ProgressBar>>,
 }
 
 const TEMPLATE: &str = "{msg:40} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
 
 impl Bars {
+    /// Draws as `HF_HUB_DISABLE_PROGRESS_BARS` says.
+    pub(crate) fn of(environment: &Environment) -> Self {
+        Self { quiet: environment.disable_progress_bars, ..Self::default() }
+    }
+
     fn bar(&self, name: &str) -> Option<ProgressBar> {
         self.bars.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
@@ -27,6 +34,9 @@ impl Bars {
 
 impl Progress for Bars {
     fn started(&self, name: &str, total: Option<u64>) {
+        if self.quiet {
+            return;
+        }
         if !self.is_terminal() {
             eprintln!("downloading {name}{}", total.map_or_else(String::new, |total| format!(" ({total} bytes)")));
         }

@@ -16,6 +16,13 @@ pub enum ArchiveError {
         #[source]
         source: io::Error,
     },
+    /// A tar without compression cannot be read to its end.
+    #[error("it cannot be read")]
+    Plain {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The zstd frame asks for more memory than is given.
     #[error("its zstd frame cannot be read within {maximum} bytes of window")]
     Frame {
@@ -202,7 +209,7 @@ pub enum ArchiveError {
 
 /// Why unpacking stopped.
 #[derive(Debug)]
-pub(in crate::fetch) enum UnpackError {
+pub(crate) enum UnpackError {
     /// The archive breaks a rule.
     Refused(ArchiveError),
     /// This machine failed.

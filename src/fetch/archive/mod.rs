@@ -8,6 +8,7 @@
 //! Whatever breaks a rule refuses the whole archive. It is unpacked into a temporary folder, so that what came before
 //! the offence never reaches a final place.
 
+mod bundle;
 mod error;
 mod headers;
 mod stream;
@@ -15,14 +16,15 @@ mod tree;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write as _};
+use std::io::{self, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 use tar::EntryType;
 
+pub(crate) use bundle::unpack_bundle;
 pub use error::ArchiveError;
-pub(super) use error::UnpackError;
+pub(crate) use error::UnpackError;
 use headers::Extended;
 use stream::Unpacking;
 use tree::Tree;
@@ -58,7 +60,7 @@ fn unpack_within(
     fs::create_dir(into).map_err(machine("make the folder", into))?;
     let mut job = Job {
         into,
-        prefix: format!("build/{variant}"),
+        prefix: Some(format!("build/{variant}")),
         limits,
         tree: Tree::default(),
         total: 0,
@@ -68,15 +70,15 @@ fn unpack_within(
     job.run(&mut stream)?;
     stream.finish()?;
     if !job.has_metadata {
-        return Err(ArchiveError::NoMetadata { path: format!("{}/{METADATA_FILE}", job.prefix) }.into());
+        return Err(ArchiveError::NoMetadata { path: format!("build/{variant}/{METADATA_FILE}") }.into());
     }
     Ok(job.unpacked)
 }
 
 struct Job<'a> {
     into: &'a Path,
-    /// The folder that every entry must be in, without a slash at its end.
-    prefix: String,
+    /// The folder that every entry must be in, without a slash at its end. `None`: anywhere, as in a bundle.
+    prefix: Option<String>,
     limits: ArchiveLimits,
     tree: Tree,
     total: u64,
@@ -85,7 +87,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run<R: BufRead>(&mut self, stream: &mut Unpacking<R>) -> Result<(), UnpackError> {
+    fn run<R: Read>(&mut self, stream: &mut R) -> Result<(), UnpackError> {
         let mut archive = tar::Archive::new(stream);
         let mut extended = Extended::default();
         let mut count = 0;
@@ -125,7 +127,7 @@ impl Job<'_> {
             let folder = path.below(self.into);
             return fs::create_dir_all(&folder).map_err(machine("make the folder", &folder));
         }
-        let is_metadata = inside.as_ref().is_some_and(|path| path.as_str() == METADATA_FILE);
+        let is_metadata = self.prefix.is_some() && inside.as_ref().is_some_and(|path| path.as_str() == METADATA_FILE);
         let maximum = if is_metadata { MAX_METADATA_BYTES } else { self.limits.file_bytes };
         if size > maximum {
             return Err(ArchiveError::FileTooLarge { path: shown, maximum }.into());
@@ -145,15 +147,16 @@ impl Job<'_> {
 
     /// The path relative to the variant's folder. `None` for that folder itself and the one above.
     fn inside(&self, path: &RelativePath, is_folder: bool) -> Result<Option<RelativePath>, ArchiveError> {
-        if is_folder && (path.as_str() == "build" || path.as_str() == self.prefix) {
+        let Some(prefix) = &self.prefix else { return Ok(Some(path.clone())) };
+        if is_folder && (path.as_str() == "build" || path.as_str() == prefix) {
             return Ok(None);
         }
         path.as_str()
-            .strip_prefix(&self.prefix)
+            .strip_prefix(prefix.as_str())
             .and_then(|rest| rest.strip_prefix('/'))
             .and_then(|rest| rest.parse().ok())
             .map(Some)
-            .ok_or_else(|| ArchiveError::Outside { path: path.to_string(), expected: format!("{}/", self.prefix) })
+            .ok_or_else(|| ArchiveError::Outside { path: path.to_string(), expected: format!("{prefix}/") })
     }
 }
 

@@ -88,21 +88,7 @@ impl<R: BufRead> Unpacking<R> {
         if self.ended {
             return Err(ArchiveError::Truncated);
         }
-        let mut padding = 0;
-        let mut buffer = vec![0; 16 << 10];
-        loop {
-            let read = self.read(&mut buffer).map_err(rule)?;
-            if read == 0 {
-                break;
-            }
-            padding += read as u64;
-            if padding > MAX_PADDING_BYTES || buffer[..read].iter().any(|byte| *byte != 0) {
-                return Err(ArchiveError::TrailingData);
-            }
-        }
-        if padding < 512 {
-            return Err(ArchiveError::Truncated);
-        }
+        check_padding(&mut self).map_err(rule)??;
         let (mut packed, frame) = match self.decoder {
             // Reading to the member's end compared its checksum.
             Decoder::Gzip(decoder) => return nothing_after(&mut decoder.into_inner()),
@@ -122,6 +108,50 @@ fn nothing_after(packed: &mut impl Read) -> Result<(), ArchiveError> {
         Ok(0) => Ok(()),
         Ok(_) => Err(ArchiveError::TrailingCompressed),
         Err(source) => Err(ArchiveError::Zstd { source }),
+    }
+}
+
+/// Reads what stands after the tar's first end block to the end of the stream: a second one and padding.
+fn check_padding(stream: &mut impl Read) -> io::Result<Result<(), ArchiveError>> {
+    let mut padding = 0;
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let read = stream.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(if padding < 512 { Err(ArchiveError::Truncated) } else { Ok(()) });
+        }
+        padding += read as u64;
+        if padding > MAX_PADDING_BYTES || buffer[..read].iter().any(|byte| *byte != 0) {
+            return Ok(Err(ArchiveError::TrailingData));
+        }
+    }
+}
+
+/// A tar that is not compressed. The same end as [`Unpacking`]'s.
+pub(super) struct Plain<R> {
+    inner: R,
+    ended: bool,
+}
+
+impl<R: Read> Plain<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, ended: false }
+    }
+
+    /// Checks what stands after the tar's first end block.
+    pub(super) fn finish(mut self) -> Result<(), ArchiveError> {
+        if self.ended {
+            return Err(ArchiveError::Truncated);
+        }
+        check_padding(&mut self).map_err(|source| ArchiveError::Plain { source })?
+    }
+}
+
+impl<R: Read> Read for Plain<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.ended |= read == 0 && !buffer.is_empty();
+        Ok(read)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::names::{RelativePath, RepoId};
 use crate::variant::Variant;
 
 /// One build of a pinned commit.
-pub(super) struct Build<'a> {
+pub(in crate::fetch) struct Build<'a> {
     source: &'a HubSource,
     repo: &'a RepoId,
     pin: &'a HubPin,
@@ -40,7 +40,7 @@ struct Job {
 }
 
 impl HubSource {
-    pub(super) fn build<'a>(&'a self, builds: &'a Builds, candidate: usize) -> Result<Build<'a>, FetchError> {
+    pub(in crate::fetch) fn build<'a>(&'a self, builds: &'a Builds, candidate: usize) -> Result<Build<'a>, FetchError> {
         let variant = builds.candidates.get(candidate).and_then(|candidate| candidate.variant.known());
         let (Pin::Hub(pin), Some(variant)) = (&builds.pin, variant) else {
             return Err(builds.of_another_source());
@@ -71,7 +71,7 @@ impl Build<'_> {
     }
 
     /// The listing of this build: the recorded one, else the Hub's.
-    fn files(&self, session: &Session<'_>) -> Result<Vec<TreeFile>, FetchError> {
+    pub(in crate::fetch) fn files(&self, session: &Session<'_>) -> Result<Vec<TreeFile>, FetchError> {
         if let Some(files) = self.recorded_files() {
             return Ok(files);
         }
@@ -135,7 +135,7 @@ impl Build<'_> {
     }
 
     /// The metadata: the cached one, else the Hub's, brought into the cache.
-    pub(super) fn metadata(&self, session: &Session<'_>) -> Result<(Metadata, Option<BlobId>), FetchError> {
+    pub(in crate::fetch) fn metadata(&self, session: &Session<'_>) -> Result<(Metadata, Option<BlobId>), FetchError> {
         if let Some(found) = self.cached_metadata()? {
             return Ok(found);
         }
@@ -167,6 +167,15 @@ impl Build<'_> {
                 std::io::ErrorKind::NotFound.into(),
             )),
         }
+    }
+
+    /// The digest of the cached `metadata.json`.
+    pub(in crate::fetch) fn metadata_sha256(&self) -> Result<Sha256Digest, FetchError> {
+        let bytes = self.folder.metadata_bytes(self.pin.commit, &self.variant)?;
+        let path = || self.root().join(METADATA_FILE);
+        bytes
+            .map(|bytes| Sha256Digest::of(&bytes))
+            .ok_or_else(|| FetchError::io("open", path())(std::io::ErrorKind::NotFound.into()))
     }
 
     /// The lock of the kernel, unless this work holds it already.
@@ -228,7 +237,7 @@ impl Build<'_> {
     }
 
     /// What no file needs to be fetched for: no digest at all, or another kernel.
-    pub(super) fn check_metadata(&self, builds: &Builds, metadata: &Metadata) -> Result<(), FetchError> {
+    pub(in crate::fetch) fn check_metadata(&self, builds: &Builds, metadata: &Metadata) -> Result<(), FetchError> {
         let version = builds.version.unwrap_or(metadata.version);
         let mut violations = metadata.identity_violations(self.repo, version, &self.variant);
         match &metadata.digest {
