@@ -50,12 +50,9 @@ impl Sha256Digest {
     /// # Errors
     /// [`DigestError`] when `text` is not the base64 form of 32 bytes.
     pub fn from_base64(text: &str) -> Result<Self, DigestError> {
-        STANDARD
-            .decode(text)
-            .ok()
-            .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
-            .map(Self)
-            .ok_or_else(|| DigestError { value: text.to_owned(), form: "the base64 form of 32 bytes" })
+        STANDARD.decode(text).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()).map(Self).ok_or_else(|| {
+            DigestError { what: "sha256 digest", value: text.to_owned(), form: "the base64 form of 32 bytes" }
+        })
     }
 }
 
@@ -86,8 +83,10 @@ fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 /// A text that is no digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a digest: {value:?}; expected {form}")]
+#[error("not a {what}: {value:?}; expected {form}")]
 pub struct DigestError {
+    /// What it should be.
+    pub what: &'static str,
     /// The text as it arrived.
     pub value: String,
     /// The form that was expected.
@@ -98,9 +97,11 @@ impl FromStr for Sha256Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        hexadecimal(text)
-            .map(Self)
-            .ok_or_else(|| DigestError { value: text.to_owned(), form: "64 lower-case hexadecimal digits" })
+        hexadecimal(text).map(Self).ok_or_else(|| DigestError {
+            what: "sha256 digest",
+            value: text.to_owned(),
+            form: "64 lower-case hexadecimal digits",
+        })
     }
 }
 

@@ -65,9 +65,11 @@ impl FromStr for GitOid {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        super::hexadecimal(text)
-            .map(Self)
-            .ok_or_else(|| DigestError { value: text.to_owned(), form: "40 lower-case hexadecimal digits" })
+        super::hexadecimal(text).map(Self).ok_or_else(|| DigestError {
+            what: "git object id",
+            value: text.to_owned(),
+            form: "40 lower-case hexadecimal digits",
+        })
     }
 }
 

@@ -226,6 +226,16 @@ pub enum FetchError {
         #[source]
         source: io::Error,
     },
+    /// A file in the cache is not the one that its commit's tree names, and cannot be fetched again now.
+    #[error("{} is damaged: expected {}, found {}", path.display(), .expected.describe(), .actual.describe())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the tree says that it is.
+        expected: BlobId,
+        /// What it is.
+        actual: BlobId,
+    },
     /// A folder that was named as a kernel is none.
     #[error("{} is no kernel: {reason}", path.display())]
     LocalFolder {
@@ -394,6 +404,7 @@ impl Hint for FetchError {
             Self::FileDigest { .. } | Self::Range { .. } => {
                 Some("the server's file is not the published one; ask its operator, or name another HF_ENDPOINT".to_owned())
             }
+            Self::Damaged { .. } => Some("ask for the kernel once while online; it is then repaired".to_owned()),
             Self::LocalFolder { .. } => {
                 Some("name a folder with metadata.json, or one with a build folder in it".to_owned())
             }

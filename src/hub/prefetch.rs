@@ -81,6 +81,12 @@ impl Hub {
         for (found, _) in &chosen {
             brought.push(self.fetch_verified(found, &session)?);
         }
+        // Listings and metadata belong to all of them, and count for the first.
+        if let Some((first, others)) = brought.split_first_mut() {
+            first.fetched.requests = cost.requests() - others.iter().map(|build| build.fetched.requests).sum::<u32>();
+            first.fetched.bytes_fetched =
+                cost.bytes() - others.iter().map(|build| build.fetched.bytes_fetched).sum::<u64>();
+        }
         let devices: Vec<_> = chosen.iter().map(|(_, device)| *device).collect();
         // The locks end here: a dependency's are taken one at a time.
         drop(chosen);

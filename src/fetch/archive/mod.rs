@@ -1,6 +1,6 @@
 //! The archive rules: what an archive may hold, and how it is unpacked.
 //!
-//! An archive is one zstd frame with one tar: regular files and folders below `build/<variant>/`, plain names, no name
+//! An archive is one zstd frame or one gzip member with one tar: regular files and folders below `build/<variant>/`, plain names, no name
 //! twice even where case is ignored, no set-id bits, one end mark, padding after it and nothing else. Long names may
 //! come by a pax `path` or a GNU long name; every other extended header that changes an entry is refused, because tar
 //! readers disagree about them. The [limits](super::limits) hold whatever the archive declares.
@@ -253,6 +253,11 @@ mod tests {
 
     /// Unpacks `metadata.json` and two files of 10 bytes within these limits.
     fn unpack(entries: u64, file_bytes: u64, total_bytes: u64) -> Result<usize, ArchiveError> {
+        let limits = ArchiveLimits { entries, file_bytes, total_bytes };
+        unpack_packed(&compress_to_vec(tar().as_slice(), CompressionLevel::Fastest), limits)
+    }
+
+    fn tar() -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for (name, content) in [("metadata.json", "{}"), ("a", "0123456789"), ("b", "0123456789")] {
             let mut header = tar::Header::new_gnu();
@@ -260,16 +265,49 @@ mod tests {
             header.set_size(content.len() as u64);
             builder.append_data(&mut header, format!("build/torch-cuda/{name}"), content.as_bytes()).unwrap();
         }
+        builder.into_inner().unwrap()
+    }
+
+    fn unpack_packed(packed: &[u8], limits: ArchiveLimits) -> Result<usize, ArchiveError> {
         let folder = tempfile::tempdir().unwrap();
         let archive = folder.path().join("archive");
-        let packed = compress_to_vec(builder.into_inner().unwrap().as_slice(), CompressionLevel::Fastest);
         std::fs::write(&archive, packed).unwrap();
-        let limits = ArchiveLimits { entries, file_bytes, total_bytes };
         match unpack_within(&archive, &folder.path().join("x"), &"torch-cuda".parse().unwrap(), limits) {
             Ok(unpacked) => Ok(unpacked.files.len()),
             Err(UnpackError::Refused(error)) => Err(error),
             Err(other) => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn gzip_is_read_by_the_same_rules() {
+        use std::io::Write as _;
+        let pack = |content: &[u8]| {
+            let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packer.write_all(content).unwrap();
+            packer.finish().unwrap()
+        };
+        let unpack = |packed: &[u8]| unpack_packed(packed, ArchiveLimits::DEFAULT);
+        let packed = pack(&tar());
+        assert_eq!(unpack(&packed).unwrap(), 3);
+        let mut damaged = packed.clone();
+        let checksum = damaged.len() - 6;
+        damaged[checksum] ^= 1;
+        for bad in [
+            &damaged,
+            &[packed.clone(), b"more".to_vec()].concat(),
+            &[packed.clone(), packed.clone()].concat(),
+            &packed[..packed.len() / 2].to_vec(),
+            &packed[..packed.len() - 1].to_vec(),
+            &pack(&tar()[..1024]),
+            &pack(b"no tar"),
+            &b"\x1f\x8b".to_vec(),
+            &Vec::new(),
+        ] {
+            assert!(unpack(bad).is_err(), "{} bytes", bad.len());
+        }
+        let bomb = [tar(), vec![0; 8 << 20]].concat();
+        assert!(matches!(unpack(&pack(&bomb)), Err(ArchiveError::Ratio { .. } | ArchiveError::TrailingData)));
     }
 
     #[test]

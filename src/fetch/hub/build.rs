@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use futures_util::StreamExt as _;
 
@@ -112,13 +113,18 @@ impl Build<'_> {
         self.folder.anchor(self.repo, self.pin.commit, &self.variant, &self.source.records)
     }
 
-    /// The cached metadata, if it is there and is the anchored one.
+    /// The cached metadata, if it is there and is the anchored one. Damaged metadata is fetched again where that can be.
     fn cached_metadata(&self) -> Result<Option<(Metadata, Option<BlobId>)>, FetchError> {
         let Some(bytes) = self.folder.metadata_bytes(self.pin.commit, &self.variant)? else { return Ok(None) };
         let anchor = self.recorded_anchor();
-        if anchor.is_some_and(|anchor| anchor.of_same_kind(&bytes) != anchor) {
-            // Damaged: it is fetched again where that can be, and named by `verify` where not.
-            return Ok(None);
+        if let Some(expected) = anchor
+            && expected.of_same_kind(&bytes) != expected
+        {
+            if !self.source.fetch.offline {
+                return Ok(None);
+            }
+            let actual = expected.of_same_kind(&bytes);
+            return Err(FetchError::Damaged { path: self.root().join(METADATA_FILE), expected, actual });
         }
         self.parse(&bytes).map(|metadata| Some((metadata, anchor)))
     }
@@ -154,6 +160,7 @@ impl Build<'_> {
             places: vec![self.root().join(METADATA_FILE)],
         };
         self.run(vec![job], session)?;
+        self.pin.brought.lock().unwrap_or_else(PoisonError::into_inner).insert(self.variant);
         match self.cached_metadata()? {
             Some(found) => Ok(found),
             None => Err(FetchError::io("find what was just moved into place in", self.root())(
@@ -211,7 +218,7 @@ impl Build<'_> {
             }
         }
         // The metadata itself may be what was missing.
-        from_cache &= session.cost.bytes() == before.1;
+        from_cache &= !self.pin.brought.lock().unwrap_or_else(PoisonError::into_inner).contains(&self.variant);
         self.record_ref(session);
         let snapshot = Snapshot {
             repo: self.repo.clone(),

@@ -17,7 +17,8 @@ mod api;
 mod build;
 mod publisher;
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
 use reqwest::Url;
 
@@ -29,7 +30,7 @@ use super::{Source, Token};
 use crate::manifest::Metadata;
 use crate::names::RepoId;
 use crate::resolve::Candidate;
-use crate::variant::AnyVariant;
+use crate::variant::{AnyVariant, Variant};
 use api::Refs;
 
 /// How a Hub is used.
@@ -213,6 +214,7 @@ impl HubSource {
                 commit: pinned.commit,
                 reference,
                 lock: lock.map(Arc::new),
+                brought: Arc::default(),
             }),
         }
     }
@@ -281,6 +283,8 @@ pub(super) struct HubPin {
     reference: Option<String>,
     /// Held while this process lists and fetches; `None` while everything was in the cache.
     lock: Option<Arc<FileLock>>,
+    /// The builds whose metadata was not in the cache before this work.
+    brought: Arc<Mutex<HashSet<Variant>>>,
 }
 
 impl Source for HubSource {
