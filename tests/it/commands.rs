@@ -449,6 +449,12 @@ fn kernels_of_the_hub_are_locked_with_what_they_need_and_held_to_the_lock() {
     let error = other.fails(1, &["download", "--all-variants"]);
     assert!(error.contains("not as locked") && error.contains(digest), "{error}");
     assert!(!hub.paths()[before..].iter().any(|path| path.contains("librmsnorm.so")));
+    // A commit of another version is not what the lock says, even alone.
+    let bare = Machine::at(&hub.endpoint());
+    let text = String::from_utf8(lock.clone()).unwrap();
+    fs::write(bare.project().join("kernels.lock"), text.replace(&rmsnorm, &commit("o/rmsnorm", 2))).unwrap();
+    let error = bare.fails(1, &["download"]);
+    assert!(error.contains("expected version 1") && error.contains("version 2"), "{error}");
     // Two files that disagree are no lock.
     fs::write(other.project().join("kernelhub.lock"), sidecar.replace(&rmsnorm, &helper)).unwrap();
     assert!(other.fails(1, &["download"]).contains("stands there twice"));
@@ -521,6 +527,38 @@ fn a_bundle_carries_kernels_of_the_hub_into_the_shared_layout() {
     assert_eq!(island.json(&["info", "o/rmsnorm@v1", "--offline"])["commit"], commit.as_str());
     let left: Vec<_> = fs::read_dir(island.home().join("kernelhub/tmp")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_bundle_of_which_one_build_cannot_be_placed_leaves_none() {
+    let hub = start_hub(&[]);
+    let machine = Machine::at(&hub.endpoint());
+    machine.declare("\"o/rmsnorm\" = 1");
+    machine.ok(&["lock"]);
+    machine.ok(&["download"]);
+    machine.ok(&["export", "b.tar"]);
+    let file = text(&machine.project().join("b.tar"));
+    let island = Machine::new();
+    let in_the_way = island.home().join("hub/kernels--o--rmsnorm");
+    fs::create_dir_all(in_the_way.parent().unwrap()).unwrap();
+    fs::write(&in_the_way, "not a folder").unwrap();
+    assert!(island.fails(1, &["import", &file]).contains("kernels--o--rmsnorm"));
+    let helper = island.home().join(format!("hub/kernels--o--helper/snapshots/{}/build", commit("o/helper", 1)));
+    assert_eq!(fs::read_dir(helper).map_or(0, Iterator::count), 0, "what was placed before is taken out again");
+    fs::remove_file(in_the_way).unwrap();
+    assert_eq!(island.json(&["import", &file])["builds"].as_array().unwrap().len(), 2);
+
+    // A listing that is not the locked one would make another tree's anchor.
+    let good = fs::read(&file).unwrap();
+    let mut list = entries(&good);
+    let listing = list
+        .iter_mut()
+        .find(|(name, _)| name.contains(".json") && name.contains("/build/tvm") && !name.ends_with("metadata.json"))
+        .unwrap();
+    listing.1 = String::from_utf8(listing.1.clone()).unwrap().replace("layers.toml", "layerz.toml").into_bytes();
+    let other = Machine::new();
+    fs::write(other.project().join("b.tar"), tar_of(&list)).unwrap();
+    assert!(other.fails(1, &["import", "b.tar"]).contains("not the listing that is locked"));
 }
 
 #[test]

@@ -101,7 +101,11 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprint!("{failure}");
+            if has_colours() {
+                eprint!("{failure:#}");
+            } else {
+                eprint!("{failure}");
+            }
             ExitCode::FAILURE
         }
     }
