@@ -60,6 +60,12 @@ impl Hub {
         Err(HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known })
     }
 
+    /// Looks for adapters, once, where this program has a use for them.
+    pub(super) fn probe_adapters(&self) {
+        #[cfg(feature = "wgpu")]
+        self.system.lock().unwrap_or_else(PoisonError::into_inner).probe_adapters();
+    }
+
     /// Chooses by name, reads the metadata of what was chosen, and chooses again with what it says, until that changes
     /// nothing. A build whose metadata is broken does not hide the others.
     pub(super) fn choose<'a>(
@@ -74,11 +80,10 @@ impl Hub {
         let mut described = vec![false; builds.candidates.len()];
         loop {
             let outcome = {
-                let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
-                #[cfg(feature = "wgpu")]
                 if device != DeviceKey::Cpu {
-                    system.probe_adapters();
+                    self.probe_adapters();
                 }
+                let system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
                 choose(&builds.candidates, &system, &Request::device(device))
             };
             let (chosen, resolution) = match outcome {

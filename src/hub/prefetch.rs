@@ -127,9 +127,8 @@ impl Hub {
     ) -> Result<Vec<(Found<'a>, Option<DeviceKey>)>, HubError> {
         let mut keys = BTreeSet::from([DeviceKey::Cpu]);
         {
-            let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
-            #[cfg(feature = "wgpu")]
-            system.probe_adapters();
+            self.probe_adapters();
+            let system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
             keys.extend(system.devices.iter().map(|device| device.key));
         }
         let mut chosen: BTreeMap<usize, (Found<'a>, Option<DeviceKey>)> = BTreeMap::new();
