@@ -406,7 +406,7 @@ fn kernels_of_the_hub_are_locked_with_what_they_need_and_held_to_the_lock() {
     );
     assert_eq!(locked["kernels"][1]["variants"].as_array().unwrap().len(), 2);
     // Of each build the metadata alone was read.
-    assert!(!hub.paths().iter().any(|path| path.ends_with(".so")), "{:?}", hub.paths());
+    assert!(!hub.paths().iter().any(|path| path.contains("librmsnorm.so")), "{:?}", hub.paths());
     let lock = fs::read(machine.project().join("kernels.lock")).unwrap();
     let parsed = kernelhub::manifest::KernelsLock::parse(&lock, "kernels.lock").unwrap();
     assert_eq!(parsed.edition, kernelhub::manifest::LockEdition::Dependency);
@@ -431,7 +431,7 @@ fn kernels_of_the_hub_are_locked_with_what_they_need_and_held_to_the_lock() {
         ]
     );
     let paths = hub.paths();
-    let files = paths[first..].iter().filter(|path| path.ends_with(".so")).count();
+    let files = paths[first..].iter().filter(|path| path.contains("librmsnorm.so")).count();
     assert_eq!(files, 2, "{paths:?}");
     let warm = hub.paths().len();
     assert!(machine.json(&["download"]).as_array().unwrap().iter().all(|row| row["from_cache"] == true));
@@ -448,7 +448,13 @@ fn kernels_of_the_hub_are_locked_with_what_they_need_and_held_to_the_lock() {
     let before = hub.paths().len();
     let error = other.fails(1, &["download", "--all-variants"]);
     assert!(error.contains("not as locked") && error.contains(digest), "{error}");
-    assert!(!hub.paths()[before..].iter().any(|path| path.ends_with(".so")));
+    assert!(!hub.paths()[before..].iter().any(|path| path.contains("librmsnorm.so")));
+    // A commit of another version is not what the lock says, even alone.
+    let bare = Machine::at(&hub.endpoint());
+    let text = String::from_utf8(lock.clone()).unwrap();
+    fs::write(bare.project().join("kernels.lock"), text.replace(&rmsnorm, &commit("o/rmsnorm", 2))).unwrap();
+    let error = bare.fails(1, &["download"]);
+    assert!(error.contains("expected version 1") && error.contains("version 2"), "{error}");
     // Two files that disagree are no lock.
     fs::write(other.project().join("kernelhub.lock"), sidecar.replace(&rmsnorm, &helper)).unwrap();
     assert!(other.fails(1, &["download"]).contains("stands there twice"));
@@ -524,6 +530,38 @@ fn a_bundle_carries_kernels_of_the_hub_into_the_shared_layout() {
 }
 
 #[test]
+fn a_bundle_of_which_one_build_cannot_be_placed_leaves_none() {
+    let hub = start_hub(&[]);
+    let machine = Machine::at(&hub.endpoint());
+    machine.declare("\"o/rmsnorm\" = 1");
+    machine.ok(&["lock"]);
+    machine.ok(&["download"]);
+    machine.ok(&["export", "b.tar"]);
+    let file = text(&machine.project().join("b.tar"));
+    let island = Machine::new();
+    let in_the_way = island.home().join("hub/kernels--o--rmsnorm");
+    fs::create_dir_all(in_the_way.parent().unwrap()).unwrap();
+    fs::write(&in_the_way, "not a folder").unwrap();
+    assert!(island.fails(1, &["import", &file]).contains("kernels--o--rmsnorm"));
+    let helper = island.home().join(format!("hub/kernels--o--helper/snapshots/{}/build", commit("o/helper", 1)));
+    assert_eq!(fs::read_dir(helper).map_or(0, Iterator::count), 0, "what was placed before is taken out again");
+    fs::remove_file(in_the_way).unwrap();
+    assert_eq!(island.json(&["import", &file])["builds"].as_array().unwrap().len(), 2);
+
+    // A listing that is not the locked one would make another tree's anchor.
+    let good = fs::read(&file).unwrap();
+    let mut list = entries(&good);
+    let listing = list
+        .iter_mut()
+        .find(|(name, _)| name.contains(".json") && name.contains("/build/tvm") && !name.ends_with("metadata.json"))
+        .unwrap();
+    listing.1 = String::from_utf8(listing.1.clone()).unwrap().replace("layers.toml", "layerz.toml").into_bytes();
+    let other = Machine::new();
+    fs::write(other.project().join("b.tar"), tar_of(&list)).unwrap();
+    assert!(other.fails(1, &["import", "b.tar"]).contains("not the listing that is locked"));
+}
+
+#[test]
 fn versions_and_info_show_what_there_is_and_what_fits() {
     let hub = start_hub(&[]);
     let machine = Machine::at(&hub.endpoint());
@@ -539,7 +577,7 @@ fn versions_and_info_show_what_there_is_and_what_fits() {
     assert_eq!((&info["license"], &info["metadata"]["name"]), (&"Apache-2.0".into(), &"rmsnorm".into()));
     assert_eq!(info["metadata"]["kernel_depends"][0]["repo-id"], "o/helper");
     assert!(machine.ok(&["info", "o/rmsnorm"]).starts_with("o/rmsnorm@v2"), "the newest version is described");
-    assert!(!hub.paths().iter().any(|path| path.ends_with(".so")));
+    assert!(!hub.paths().iter().any(|path| path.contains("librmsnorm.so")));
     assert!(machine.fails(1, &["versions", "o/nothing"]).contains("o/nothing"));
     assert!(machine.fails(1, &["info", "o/rmsnorm@v9"]).contains("v9"));
     machine.fails(2, &["versions", "nothing"]);

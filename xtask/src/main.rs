@@ -31,6 +31,8 @@ enum Command {
     Test(test::Options),
     /// Build the embedded kernels, publish them on a loopback server and fetch them as a user would.
     FetchKernels(registry::Options),
+    /// Measure downloads and the start of kernels, beside curl.
+    BenchDownload(test::BenchDownloadOptions),
     /// Run the benchmarks of the library's stages and kernels.
     Bench(test::BenchOptions),
 }
@@ -40,6 +42,7 @@ fn main() -> anyhow::Result<()> {
         Command::Demo(options) => demo::run(&options),
         Command::Test(options) => test::run(&options),
         Command::FetchKernels(options) => registry::run(&options),
+        Command::BenchDownload(options) => test::bench_download(&options),
         Command::Bench(options) => test::bench(&options),
     }
 }

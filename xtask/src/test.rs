@@ -84,3 +84,19 @@ pub(crate) fn bench(options: &BenchOptions) -> anyhow::Result<()> {
     println!("wrote {}", written.display());
     Ok(())
 }
+
+#[derive(Args)]
+pub(crate) struct BenchDownloadOptions {
+    /// Put the numbers into benches/RESULTS.md.
+    #[arg(long)]
+    write: bool,
+}
+
+/// Needs no kernel packs and none of the program's features, so that it builds in less time.
+pub(crate) fn bench_download(options: &BenchDownloadOptions) -> anyhow::Result<()> {
+    let mut command = cargo(["bench", "--package", "kernelhub", "--no-default-features", "--bench", "download"]);
+    if options.write {
+        command.args(["--", "--write"]);
+    }
+    run_command(&mut command)
+}

@@ -33,7 +33,12 @@ impl<E: Hint + 'static> From<E> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "error: {}", self.error)?;
+        // `{:#}` is for a terminal that takes colours.
+        let label = |text: &str, colour: u8| {
+            if f.alternate() { format!("\x1b[1;{colour}m{text}\x1b[0m") } else { text.to_owned() }
+        };
+        let (error, hint_label) = (label("error:", 31), label("hint:", 36));
+        writeln!(f, "{error} {}", self.error)?;
         let mut last = self.error.to_string();
         let mut cause = self.error.source();
         while let Some(error) = cause {
@@ -46,7 +51,7 @@ impl fmt::Display for Failure {
             cause = error.source();
         }
         match &self.hint {
-            Some(hint) => writeln!(f, "hint: {hint}"),
+            Some(hint) => writeln!(f, "{hint_label} {hint}"),
             None => Ok(()),
         }
     }

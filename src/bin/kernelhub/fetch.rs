@@ -85,6 +85,7 @@ pub(crate) fn build_json(build: &Prefetched) -> Value {
         "repaired": repaired,
         "requests": fetched.requests,
         "bytes_fetched": fetched.bytes_fetched,
+        "notes": build.notes,
         "ms": { "fetch": times.fetch_ms, "verify": times.verify_ms },
     })
 }

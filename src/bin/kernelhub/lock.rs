@@ -15,7 +15,7 @@ use crate::manifests::HubOptions;
 #[derive(Args)]
 pub(crate) struct Options {
     /// A project folder with a Cargo.toml or a pyproject.toml, or a file that declares kernels: one of these two, or a
-    /// KernelConfig (.toml, .json).
+    /// `KernelConfig` (.toml, .json).
     #[arg(default_value = ".", value_name = "PATH")]
     project: PathBuf,
     /// Write kernels.lock for this version of the Python package `kernels`.

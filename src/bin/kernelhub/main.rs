@@ -106,7 +106,11 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprint!("{failure}");
+            if has_colours() {
+                eprint!("{failure:#}");
+            } else {
+                eprint!("{failure}");
+            }
             ExitCode::FAILURE
         }
     }

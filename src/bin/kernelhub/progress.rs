@@ -12,7 +12,7 @@ pub(crate) struct Bars {
     all: MultiProgress,
     /// Neither bars nor lines about downloads; notes still come.
     quiet: bool,
-    bars: Mutex<HashMap<String, ProgressBar>>,
+    running: Mutex<HashMap<String, ProgressBar>>,
 }
 
 const TEMPLATE: &str = "{msg:40} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -24,7 +24,7 @@ impl Bars {
     }
 
     fn bar(&self, name: &str) -> Option<ProgressBar> {
-        self.bars.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     fn is_terminal(&self) -> bool {
@@ -45,7 +45,7 @@ impl Progress for Bars {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_message(name.to_owned());
-        self.bars.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), bar);
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), bar);
     }
 
     fn advanced(&self, name: &str, bytes: u64) {

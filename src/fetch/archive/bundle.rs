@@ -14,6 +14,8 @@ use crate::names::RelativePath;
 
 /// The first bytes of a zstd frame.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// The first bytes of a gzip member.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Unpacks a bundle, compressed or not, into a folder that does not exist yet. Returns the digest of every file.
 pub(crate) fn unpack_bundle(bundle: &Path, into: &Path) -> Result<BTreeMap<RelativePath, Sha256Digest>, UnpackError> {
@@ -32,7 +34,7 @@ pub(crate) fn unpack_bundle(bundle: &Path, into: &Path) -> Result<BTreeMap<Relat
         has_metadata: false,
     };
     let file = BufReader::with_capacity(256 << 10, file);
-    if magic == ZSTD_MAGIC {
+    if magic == ZSTD_MAGIC || magic.starts_with(&GZIP_MAGIC) {
         let mut stream = Unpacking::new(file)?;
         job.run(&mut stream)?;
         stream.finish()?;

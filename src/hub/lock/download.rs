@@ -9,7 +9,9 @@ use crate::digest::{Violation, ViolationKind};
 use crate::fetch::{ArchiveSource, Builds, Cancel, Cost, FetchError, Location, Revision, Session, Source};
 use crate::hub::find::Found;
 use crate::hub::{Hub, HubError, Prefetched, Selection};
-use crate::manifest::{KernelLock, KernelManifest, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, VariantHash};
+use crate::manifest::{
+    KernelLock, KernelManifest, KernelVersion, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, VariantHash,
+};
 use crate::resolve::{Candidate, Request, choose};
 use crate::variant::{AnyVariant, DeviceKey, Variant};
 
@@ -152,8 +154,15 @@ impl Hub {
             Some(Pin::Hub { builds, .. }) => builds.iter().find(|build| build.variant == variant),
             _ => None,
         };
+        let (metadata, actual) = self.hub.anchored_metadata(&found.builds, found.chosen, session)?;
+        // A commit says nothing about its version, and the lock may be another tool's or anybody's.
+        if let Some(KernelVersion::Version(version)) = kernel.version
+            && version != metadata.version
+        {
+            let (expected, actual) = (format!("version {version}"), format!("version {}", metadata.version));
+            return Err(refuse(ViolationKind::IdentityMismatch, METADATA_FILE, expected, actual));
+        }
         if let Some(build) = build {
-            let (_, actual) = self.hub.anchored_metadata(&found.builds, found.chosen, session)?;
             if actual != build.metadata_sha256 {
                 let expected = format!("sha256 {}", build.metadata_sha256);
                 return Err(refuse(

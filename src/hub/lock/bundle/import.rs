@@ -301,9 +301,12 @@ fn violations(
     let text = read_text(&path, MAX_METADATA_BYTES)?.unwrap_or_default();
     let metadata = Metadata::parse(text.as_bytes(), &format!("{}: {folder}/{METADATA_FILE}", file.display()))?;
     let mut violations = metadata.violations(found);
-    if let KernelVersion::Version(version) = build.version {
-        violations.extend(metadata.identity_violations(&build.repo, version, &build.variant));
-    }
+    let version = match build.version {
+        KernelVersion::Version(version) => version,
+        // A revision says nothing about the version.
+        KernelVersion::Revision(_) => metadata.version,
+    };
+    violations.extend(metadata.identity_violations(&build.repo, version, &build.variant));
     violations.sort();
     Ok(violations)
 }
