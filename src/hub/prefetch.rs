@@ -58,8 +58,8 @@ impl Hub {
         let session = Session { fresh_listing, ..Session::new(&*self.progress, &cancel, &cost) };
         let (source, builds) = self.builds(repo, &revision, &session)?;
         let chosen = match selection {
-            Selection::AllVariants => self.every_build(source, builds),
-            Selection::ThisMachine => self.for_this_machine(source, builds, &revision, &session)?,
+            Selection::AllVariants => self.every_build(source, &builds),
+            Selection::ThisMachine => self.for_this_machine(source, &builds, &revision, &session)?,
         };
         let mut brought = Vec::new();
         for (found, _) in &chosen {
@@ -73,7 +73,7 @@ impl Hub {
         }
         let devices: Vec<_> = chosen.iter().map(|(_, device)| *device).collect();
         // The locks end here: a dependency's are taken one at a time.
-        drop(chosen);
+        drop((chosen, builds));
         let mut needed: Vec<Prefetched> = Vec::new();
         for (build, device) in brought.iter().zip(devices) {
             let Some(device) = device else { continue };
@@ -88,7 +88,7 @@ impl Hub {
     }
 
     /// Every build whose name is known. Dependencies are those of a machine that is not here, so that none come along.
-    fn every_build<'a>(&self, source: &'a dyn Source, builds: Builds) -> Vec<(Found<'a>, Option<DeviceKey>)> {
+    fn every_build<'a>(&self, source: &'a dyn Source, builds: &Builds) -> Vec<(Found<'a>, Option<DeviceKey>)> {
         let system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
         let resolution = resolve(&builds.candidates, &system, &Request::any());
         let known = |(index, candidate): (usize, &Candidate)| candidate.variant.known().map(|_| index);
@@ -101,7 +101,7 @@ impl Hub {
     fn for_this_machine<'a>(
         &'a self,
         source: &'a dyn Source,
-        builds: Builds,
+        builds: &Builds,
         revision: &Revision,
         session: &Session<'_>,
     ) -> Result<Vec<(Found<'a>, Option<DeviceKey>)>, HubError> {
@@ -119,10 +119,10 @@ impl Hub {
                     chosen.entry(found.chosen).or_insert((found, Some(key)));
                 }
                 // Not every kernel serves every device; the processor's trace is the one worth showing.
-                Err((error @ HubError::Resolve { .. }, _)) => {
+                Err(error @ HubError::Resolve { .. }) => {
                     refusal.get_or_insert(error);
                 }
-                Err((error, _)) => return Err(error),
+                Err(error) => return Err(error),
             }
         }
         match refusal {
