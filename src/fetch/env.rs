@@ -25,6 +25,7 @@ type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// What the environment says.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "one for each switch that the environment has")]
 pub struct Environment {
     /// The Hub. `HF_ENDPOINT`.
     pub endpoint: Url,

@@ -41,7 +41,7 @@ impl Default for FetchOptions {
             retry: RetryPolicy::default(),
             max_archive_bytes: MAX_ARCHIVE_BYTES,
             parallel: 8,
-            lock_timeout: Duration::from_secs(600),
+            lock_timeout: Duration::from_mins(10),
         }
     }
 }

@@ -150,7 +150,7 @@ impl HubBuilder {
         ];
         sources.extend(self.sources);
         Ok(Hub {
-            hub: HubSource::new(hub_options, options.clone(), &cache),
+            remote: HubSource::new(hub_options, options.clone(), &cache),
             cache,
             options,
             sources,

@@ -27,15 +27,15 @@ impl Hub {
         session: &Session<'_>,
     ) -> Result<Found<'_>, HubError> {
         let (source, builds) = self.builds(repo, revision, session)?;
+        let may_have_more = !builds.is_whole_listing && !self.options.offline;
         match self.choose(source, builds, revision, device, session) {
-            // What another tool fetched does not fit: there may be more.
-            Err((HubError::Resolve { .. }, builds)) if !builds.is_whole_listing && !self.options.offline => {
-                drop(builds);
+            // What another tool fetched does not fit.
+            Err(HubError::Resolve { .. }) if may_have_more => {
                 let fresh = Session { fresh_listing: true, ..*session };
                 let (source, builds) = self.builds(repo, revision, &fresh)?;
-                self.choose(source, builds, revision, device, session).map_err(|(error, _)| error)
+                self.choose(source, builds, revision, device, session)
             }
-            other => other.map_err(|(error, _)| error),
+            other => other,
         }
     }
 
@@ -75,7 +75,7 @@ impl Hub {
         revision: &Revision,
         device: DeviceKey,
         session: &Session<'_>,
-    ) -> Result<Found<'a>, (HubError, Builds)> {
+    ) -> Result<Found<'a>, HubError> {
         let mut broken = None;
         let mut described = vec![false; builds.candidates.len()];
         loop {
@@ -89,12 +89,11 @@ impl Hub {
             let (chosen, resolution) = match outcome {
                 Ok(outcome) => outcome,
                 Err(source) => {
-                    let error = match broken {
+                    return Err(match broken {
                         // The one that would have fit, and why it cannot be used.
                         Some(error) => HubError::Fetch(error),
                         None => HubError::Resolve { repo: builds.repo.clone(), revision: revision.clone(), source },
-                    };
-                    return Err((error, builds));
+                    });
                 }
             };
             if described[chosen] {
@@ -121,7 +120,7 @@ impl Hub {
                     builds.candidates[chosen].metadata_fault = Some(fault);
                     broken.get_or_insert(error);
                 }
-                Err(error) => return Err((error.into(), builds)),
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -56,7 +56,7 @@ pub struct Hub {
     options: FetchOptions,
     /// In the order in which they are asked; the Hub comes after them.
     sources: Vec<Box<dyn Source>>,
-    hub: HubSource,
+    remote: HubSource,
     /// Manifests given by the caller.
     manifests: Vec<KernelManifest>,
     progress: Box<dyn Progress + Send>,
@@ -100,7 +100,7 @@ impl Hub {
     /// The Hub that it asks.
     #[must_use]
     pub fn hub(&self) -> &HubSource {
-        &self.hub
+        &self.remote
     }
 
     /// Resolves, fetches, verifies and loads one version, commit, branch or tag of a kernel for a kind of device. Asked
@@ -182,12 +182,12 @@ impl Hub {
                 return Ok((source.name(), versions));
             }
         }
-        Ok((self.hub.name(), Vec::new()))
+        Ok((self.remote.name(), Vec::new()))
     }
 
     /// The sources that may have a kernel, in order.
     fn sources_for(&self, repo: &RepoId) -> impl Iterator<Item = &dyn Source> {
-        let hub = (repo.owner() != OWN_OWNER).then_some(&self.hub as &dyn Source);
+        let hub = (repo.owner() != OWN_OWNER).then_some(&self.remote as &dyn Source);
         self.sources.iter().map(|source| &**source).chain(hub)
     }
 

@@ -73,9 +73,9 @@ impl Hub {
         let chosen = match selection {
             Selection::AllVariants => {
                 builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| wanted(&variant)));
-                self.every_build(source, builds)
+                self.every_build(source, &builds)
             }
-            Selection::ThisMachine => self.for_this_machine(source, builds, revision, &session)?,
+            Selection::ThisMachine => self.for_this_machine(source, &builds, revision, &session)?,
         };
         let mut brought = Vec::new();
         for (found, _) in &chosen {
@@ -89,7 +89,7 @@ impl Hub {
         }
         let devices: Vec<_> = chosen.iter().map(|(_, device)| *device).collect();
         // The locks end here: a dependency's are taken one at a time.
-        drop(chosen);
+        drop((chosen, builds));
         let mut needed: Vec<Prefetched> = Vec::new();
         for (build, device) in brought.iter().zip(devices) {
             let Some(device) = device else { continue };
@@ -107,7 +107,7 @@ impl Hub {
     pub(super) fn every_build<'a>(
         &self,
         source: &'a dyn Source,
-        builds: Builds,
+        builds: &Builds,
     ) -> Vec<(Found<'a>, Option<DeviceKey>)> {
         let system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
         let resolution = resolve(&builds.candidates, &system, &Request::any());
@@ -121,7 +121,7 @@ impl Hub {
     pub(super) fn for_this_machine<'a>(
         &'a self,
         source: &'a dyn Source,
-        builds: Builds,
+        builds: &Builds,
         revision: &Revision,
         session: &Session<'_>,
     ) -> Result<Vec<(Found<'a>, Option<DeviceKey>)>, HubError> {
@@ -139,10 +139,10 @@ impl Hub {
                     chosen.entry(found.chosen).or_insert((found, Some(key)));
                 }
                 // Not every kernel serves every device; the processor's trace is the one worth showing.
-                Err((error @ HubError::Resolve { .. }, _)) => {
+                Err(error @ HubError::Resolve { .. }) => {
                     refusal.get_or_insert(error);
                 }
-                Err((error, _)) => return Err(error),
+                Err(error) => return Err(error),
             }
         }
         match refusal {

@@ -57,7 +57,7 @@ impl FileLock {
                 session.progress.note(&format!("another process fetches {what}; waiting for it"));
             }
             session.cancel.check()?;
-            std::thread::sleep(POLL.min(patience - waited));
+            std::thread::sleep(POLL.min(patience.saturating_sub(waited)));
         }
     }
 

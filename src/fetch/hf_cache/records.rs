@@ -23,7 +23,7 @@ use crate::fetch::{CommitId, FetchError, RepoType};
 use crate::names::{RelativePath, RepoId};
 
 /// How long the Hub's word about a publisher counts.
-pub(in crate::fetch) const PUBLISHER_EXPIRY: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(in crate::fetch) const PUBLISHER_EXPIRY: Duration = Duration::from_hours(7 * 24);
 
 const SCHEMA: u32 = 1;
 

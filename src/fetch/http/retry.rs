@@ -67,14 +67,17 @@ impl Attempts {
     /// Waits before the next attempt, or gives the error back where there is none.
     pub(super) async fn pause(&mut self, error: FetchError) -> Result<(), FetchError> {
         self.failed += 1;
-        let Some(asked) = transient(&error) else { return Err(error) };
-        if self.failed >= self.policy.attempts {
+        if !may_pass(&error) || self.failed >= self.policy.attempts {
             return Err(error);
         }
+        let asked = match &error {
+            FetchError::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        };
         let delay = asked.unwrap_or_else(|| {
             let doubled = self.policy.first_delay.saturating_mul(1 << (self.failed - 1).min(16));
             let delay = doubled.min(self.policy.max_delay);
-            delay - delay.mul_f64(0.5 * fraction())
+            delay.mul_f64(1.0 - 0.5 * fraction())
         });
         if self.since.elapsed() + delay > self.policy.budget {
             return Err(error);
@@ -85,13 +88,15 @@ impl Attempts {
     }
 }
 
-/// Whether a failure may pass, and how long the server asks to wait.
-fn transient(error: &FetchError) -> Option<Option<Duration>> {
-    match error {
-        FetchError::Status { status: 408 | 425 | 429 | 500 | 502 | 503 | 504, retry_after, .. } => Some(*retry_after),
-        FetchError::Transport { .. } | FetchError::TimedOut { .. } | FetchError::TooShort { .. } => Some(None),
-        _ => None,
-    }
+/// Whether a failure may pass.
+fn may_pass(error: &FetchError) -> bool {
+    matches!(
+        error,
+        FetchError::Status { status: 408 | 425 | 429 | 500 | 502 | 503 | 504, .. }
+            | FetchError::Transport { .. }
+            | FetchError::TimedOut { .. }
+            | FetchError::TooShort { .. }
+    )
 }
 
 /// A number from 0 to 1 that other processes do not share.

@@ -111,11 +111,13 @@ impl HubSource {
         }
         let recorded = self.recorded(repo, revision);
         if self.fetch.offline {
-            return recorded.ok_or_else(|| self.offline(repo, revision));
+            return recorded.ok_or_else(|| Self::offline(repo, revision));
         }
         // A kernel that is here must not wait for a Hub that is not.
         let retry = if recorded.is_some() { RetryPolicy::never() } else { self.fetch.retry };
-        match self.refs(repo, retry, session) {
+        // Whoever has it as a model from before asks for it as that, too.
+        let was_model = recorded.as_ref().is_some_and(|pinned| pinned.repo_type == RepoType::Model);
+        match self.refs(repo, was_model, retry, session) {
             Ok((repo_type, refs)) => {
                 let commit = refs.find(revision).ok_or_else(|| FetchError::RevisionNotFound {
                     repo: repo.clone(),
@@ -154,14 +156,21 @@ impl HubSource {
         [RepoType::Kernel, RepoType::Model].into_iter().find(is_here).unwrap_or(RepoType::Kernel)
     }
 
-    fn offline(&self, repo: &RepoId, revision: &Revision) -> FetchError {
+    fn offline(repo: &RepoId, revision: &Revision) -> FetchError {
         FetchError::Offline { what: format!("{repo}@{revision}"), url: format!("{repo}@{revision}") }
     }
 
     /// The refs of a repo, with the type under which the Hub has it.
-    fn refs(&self, repo: &RepoId, retry: RetryPolicy, session: &Session<'_>) -> Result<(RepoType, Refs), FetchError> {
+    fn refs(
+        &self,
+        repo: &RepoId,
+        was_model: bool,
+        retry: RetryPolicy,
+        session: &Session<'_>,
+    ) -> Result<(RepoType, Refs), FetchError> {
         let mut tried = Vec::new();
-        for repo_type in self.types() {
+        let types = if was_model { &[RepoType::Kernel, RepoType::Model] } else { self.types() };
+        for repo_type in types {
             let url = self.api(*repo_type, repo, &["refs"]);
             match self.http.block_on(session, self.get_refs(&url, retry, session)) {
                 Err(FetchError::Status { status: 404, .. }) => tried.push((*repo_type, url.to_string())),
@@ -297,7 +306,7 @@ impl Source for HubSource {
             let recorded = self.cache.recorded_versions(repo).into_iter();
             return Ok(recorded.map(|(version, commit)| PublishedVersion { version, commit: Some(commit) }).collect());
         }
-        Ok(self.refs(repo, self.fetch.retry, session)?.1.versions())
+        Ok(self.refs(repo, false, self.fetch.retry, session)?.1.versions())
     }
 
     fn builds(&self, repo: &RepoId, revision: &Revision, session: &Session<'_>) -> Result<Option<Builds>, FetchError> {
@@ -327,7 +336,7 @@ impl Source for HubSource {
             return Ok(Some(self.to_builds(repo, revision, pinned, &names, None)));
         }
         if self.fetch.offline {
-            return Err(self.offline(repo, revision));
+            return Err(Self::offline(repo, revision));
         }
         let folder = self.folder(repo, RepoType::Kernel);
         let lock = self.lock(repo, &folder, session)?;

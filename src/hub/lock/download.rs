@@ -55,8 +55,8 @@ impl Hub {
         let unknown = || HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known: Vec::new() };
         let builds = source.builds(&repo, &revision, session).map_err(HubError::from)?.ok_or_else(unknown)?;
         let found = match selection {
-            Selection::AllVariants => self.every_build(&source, builds),
-            Selection::ThisMachine => self.for_this_machine(&source, builds, &revision, session)?,
+            Selection::AllVariants => self.every_build(&source, &builds),
+            Selection::ThisMachine => self.for_this_machine(&source, &builds, &revision, session)?,
         };
         found.iter().map(|(found, _)| Ok(self.fetch_verified(found, session)?)).collect()
     }
@@ -89,8 +89,8 @@ impl Hub {
             builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| locked.contains(&variant)));
         }
         let found = match selection {
-            Selection::AllVariants => self.every_build(&self.hub, builds),
-            Selection::ThisMachine => self.for_this_machine(&self.hub, builds, &revision, session)?,
+            Selection::AllVariants => self.every_build(self.hub(), &builds),
+            Selection::ThisMachine => self.for_this_machine(self.hub(), &builds, &revision, session)?,
         };
         let mut brought = Vec::new();
         for (found, _) in &found {
@@ -113,7 +113,7 @@ impl Hub {
     ) -> Result<Builds, LockError> {
         let absent = || HubError::Unknown { repo: kernel.repo.clone(), revision: revision.clone(), known: Vec::new() };
         let ask = |session: &Session<'_>| -> Result<Builds, LockError> {
-            Ok(self.hub.builds(&kernel.repo, revision, session).map_err(HubError::from)?.ok_or_else(absent)?)
+            Ok(self.hub().builds(&kernel.repo, revision, session).map_err(HubError::from)?.ok_or_else(absent)?)
         };
         let builds = ask(session)?;
         let here = |variant: &Variant| builds.candidates.iter().any(|c| c.variant.known() == Some(*variant));
@@ -154,7 +154,7 @@ impl Hub {
             Some(Pin::Hub { builds, .. }) => builds.iter().find(|build| build.variant == variant),
             _ => None,
         };
-        let (metadata, actual) = self.hub.anchored_metadata(&found.builds, found.chosen, session)?;
+        let (metadata, actual) = self.hub().anchored_metadata(&found.builds, found.chosen, session)?;
         // A commit says nothing about its version, and the lock may be another tool's or anybody's.
         if let Some(KernelVersion::Version(version)) = kernel.version
             && version != metadata.version
@@ -177,7 +177,7 @@ impl Hub {
         let Some(expected): Option<&VariantHash> = kernel.variants.get(&AnyVariant::Known(variant)) else {
             return Ok(None);
         };
-        let actual = match self.hub.listing(&found.builds, found.chosen, session) {
+        let actual = match self.hub().listing(&found.builds, found.chosen, session) {
             Ok(files) => variant_hash(&files),
             Err(FetchError::Offline { .. }) => {
                 let note = format!(

@@ -104,7 +104,7 @@ impl Making<'_> {
         session: &Session<'_>,
     ) -> Result<(PinnedKernel, Needs), LockError> {
         let name = named(&builds.repo, version);
-        let hub = &self.hub.hub;
+        let hub = self.hub.hub();
         let mut license = None;
         let (mut locked, mut needs) = (Vec::new(), Vec::new());
         for (index, candidate) in builds.candidates.iter().enumerate() {
@@ -148,7 +148,7 @@ impl Making<'_> {
         session: &Session<'_>,
     ) -> Result<(PinnedKernel, Needs), LockError> {
         let (mut artifacts, mut needs) = (Vec::new(), Vec::new());
-        for (found, _) in self.hub.every_build(source, builds.clone()) {
+        for (found, _) in self.hub.every_build(source, builds) {
             let artifact = builds.candidates.get(found.chosen).and_then(|c| manifest.artifacts.get(c.artifact));
             let Some(artifact) = artifact.filter(|artifact| wanted(&artifact.variant)) else { continue };
             let brought = self.hub.fetch_verified(&found, session)?;
