@@ -143,6 +143,17 @@ def main():
         rows = fourth.rust("download", str(ours), "--offline")
         check(all(row["from_cache"] for row in rows), "kernelhub verifies Python's download against the lock", rows)
         check(hub.requests == [], "... without a request", hub.requests)
+
+        locker.rust("lock", str(ours))
+        locker.rust("download", str(ours))
+        bundle = work / "kernels.tar.zst"
+        exported = locker.rust("export", str(bundle), str(ours))
+        island = machine("island")
+        hub.requests.clear()
+        island.rust("import", str(bundle), "--sha256", exported["sha256"])
+        island.python("version", offline=True)
+        island.python(str(ours / "kernels.lock"), offline=True)
+        check(hub.requests == [], "Python takes what kernelhub imported, without a request", hub.requests)
     print("all checks passed")
 
 

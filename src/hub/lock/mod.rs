@@ -1,7 +1,8 @@
 //! Locked kernels: what a project pins, bringing exactly that, and carrying it to machines without a network.
 //!
-//! Owns: [`Project`], what a project declares; [`Locks`], its two lock files; [`Hub::lock`], [`Hub::download`],
-//! [`Hub::export`] and [`Hub::import`]. Refuses: to believe a lock about trust, and to repair what does not match one.
+//! Owns: [`Project`], what a project declares; [`Locks`], its two lock files; the methods
+//! [`lock`](super::Hub::lock), [`download`](super::Hub::download), [`export`](super::Hub::export) and
+//! [`import`](super::Hub::import) of the hub. Refuses: to believe a lock about trust, or about which server to ask.
 //!
 //! Leaves behind: after a download or an import, every build that was asked for is in the cache, whole, and what the
 //! lock says that it is; or there is an error, and nothing that was not there before counts as locked.

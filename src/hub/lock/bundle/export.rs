@@ -190,41 +190,44 @@ fn write_tar(file: &mut File, locks: &Locks, builds: &[BundledBuild], sources: &
     let mut builder = tar::Builder::new(BufWriter::new(file));
     let index = Index { schema: BUNDLE_SCHEMA, builds: builds.to_vec() };
     let index = serde_json::to_vec_pretty(&index).map_err(io::Error::other)?;
-    append(&mut builder, INDEX_FILE, &index, false)?;
+    append_text(&mut builder, INDEX_FILE, &index)?;
     if !locks.kernels.kernels.is_empty() {
-        append(&mut builder, LOCK_FILE, locks.kernels.to_json().map_err(LockError::from)?.as_bytes(), false)?;
+        append_text(&mut builder, LOCK_FILE, locks.kernels.to_json().map_err(LockError::from)?.as_bytes())?;
     }
-    append(&mut builder, SIDECAR_FILE, locks.sidecar.to_toml().map_err(LockError::from)?.as_bytes(), false)?;
+    append_text(&mut builder, SIDECAR_FILE, locks.sidecar.to_toml().map_err(LockError::from)?.as_bytes())?;
     for Carried { kernel, variant, verified, listing } in sources {
         let kernel_name = named(&kernel.repo, &kernel.version);
         let (folder, _) =
             place(kernel, *variant).ok_or_else(|| LockError::NoDigests { kernel: kernel_name.clone() })?;
         if let Some(files) = listing {
-            append(&mut builder, &listing_path(&folder), &serde_json::to_vec(files).map_err(io::Error::other)?, false)?;
+            append_text(&mut builder, &listing_path(&folder), &serde_json::to_vec(files).map_err(io::Error::other)?)?;
         }
         let listed = verified.metadata().digest.iter().flat_map(|digest| digest.files.keys().map(RelativePath::as_str));
         let root = verified.root();
         let has_signature = root.join(SIGNATURE_FILE).is_file();
         for name in [METADATA_FILE].into_iter().chain(has_signature.then_some(SIGNATURE_FILE)).chain(listed) {
             let path = root.join(name);
-            let content = fs::read(&path).map_err(LockError::io("read", &path))?;
+            let content = File::open(&path).map_err(LockError::io("open", &path))?;
+            let bytes = content.metadata().map_err(LockError::io("look at", &path))?.len();
             let full = format!("{folder}/{name}");
             // By the rules that the other end reads by, so that nothing is exported that cannot be imported.
             full.parse::<RelativePath>()
                 .map_err(|error| LockError::Bundle { file: path.clone(), reason: error.to_string() })?;
-            append(&mut builder, &full, &content, is_executable(&path))?;
+            // A file that changes while it is read makes a bundle that no import takes.
+            append(&mut builder, &full, content.take(bytes), bytes, is_executable(&path))?;
         }
     }
     builder.into_inner()?.flush()?;
     Ok(())
 }
 
-fn append(
-    builder: &mut tar::Builder<BufWriter<&mut File>>,
-    path: &str,
-    content: &[u8],
-    executable: bool,
-) -> io::Result<()> {
+type Tar<'a> = tar::Builder<BufWriter<&'a mut File>>;
+
+fn append_text(builder: &mut Tar<'_>, path: &str, content: &[u8]) -> io::Result<()> {
+    append(builder, path, content, content.len() as u64, false)
+}
+
+fn append(builder: &mut Tar<'_>, path: &str, content: impl io::Read, bytes: u64, executable: bool) -> io::Result<()> {
     // Nothing of this machine: the same locks and files give the same bundle.
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Regular);
@@ -232,7 +235,7 @@ fn append(
     header.set_uid(0);
     header.set_gid(0);
     header.set_mtime(0);
-    header.set_size(content.len() as u64);
+    header.set_size(bytes);
     builder.append_data(&mut header, path, content)
 }
 
