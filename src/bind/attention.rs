@@ -14,9 +14,6 @@ pub struct AttentionKernel {
     pub(super) route: Route,
 }
 
-/// `[batch, heads, seq, head_dim]` read as `[batch, seq, heads, head_dim]`.
-const SWAP_HEADS_AND_SEQ: [usize; 4] = [0, 2, 1, 3];
-
 impl AttentionKernel {
     /// What the kernel is and demands.
     #[must_use]
@@ -70,7 +67,7 @@ impl AttentionKernel {
         meta.check_rows("out", out)?;
         meta.check_view_width("q", q)?;
         let (q, k, v) =
-            (q.permuted(SWAP_HEADS_AND_SEQ), k.permuted(SWAP_HEADS_AND_SEQ), v.permuted(SWAP_HEADS_AND_SEQ));
+            (q.with_heads_and_seq_swapped(), k.with_heads_and_seq_swapped(), v.with_heads_and_seq_swapped());
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
         let values = [
             TVMFFIAny::tensor(&raw mut out),

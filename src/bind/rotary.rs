@@ -23,9 +23,6 @@ pub struct RotaryKernel {
     pub(super) route: Route,
 }
 
-/// `[batch, heads, seq, head_dim]` read as `[batch, seq, heads, head_dim]`, and back.
-const SWAP_HEADS_AND_SEQ: [usize; 4] = [0, 2, 1, 3];
-
 impl RotaryKernel {
     /// What the kernel is and demands.
     #[must_use]
@@ -75,7 +72,7 @@ impl RotaryKernel {
             return Ok(());
         }
         let interleaved = style == RotaryStyle::Interleaved;
-        let (x, out) = (x.permuted(SWAP_HEADS_AND_SEQ), out.permuted(SWAP_HEADS_AND_SEQ));
+        let (x, out) = (x.with_heads_and_seq_swapped(), out.with_heads_and_seq_swapped());
         // [seq, half] -> [batch, seq, heads, half], not varying over batch and heads.
         let (cos, sin) = (cos.broadcast(0, batch).broadcast(2, heads), sin.broadcast(0, batch).broadcast(2, heads));
         let halves = [x.half(interleaved, false), x.half(interleaved, true)];

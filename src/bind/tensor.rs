@@ -62,12 +62,10 @@ impl Dims {
         self.values[..usize::from(self.rank)].last_mut()
     }
 
-    fn permuted(&self, axes: [usize; 4]) -> Self {
-        let mut permuted = *self;
-        for (slot, axis) in permuted.values.iter_mut().zip(axes) {
-            *slot = self.values[axis];
-        }
-        permuted
+    fn with_middle_axes_swapped(&self) -> Self {
+        let mut swapped = *self;
+        swapped.values.swap(1, 2);
+        swapped
     }
 }
 
@@ -137,13 +135,14 @@ impl View {
         }
     }
 
-    /// The same elements with the four axes in another order.
+    /// `[batch, heads, seq, head_dim]` read as `[batch, seq, heads, head_dim]`, or back: the same elements.
     ///
     /// # Panics
     /// When the rank is not four: callers check it first.
-    pub(super) fn permuted(&self, axes: [usize; 4]) -> Self {
-        assert_eq!(self.shape.rank, 4, "internal: only rank-4 views are permuted");
-        Self { shape: self.shape.permuted(axes), strides: self.strides.permuted(axes), ..*self }
+    pub(super) fn with_heads_and_seq_swapped(&self) -> Self {
+        assert_eq!(self.shape.rank, 4, "internal: only rank-4 views have heads");
+        let (shape, strides) = (self.shape.with_middle_axes_swapped(), self.strides.with_middle_axes_swapped());
+        Self { shape, strides, ..*self }
     }
 
     /// One half of the last axis: the first or second run of `d / 2` elements, or every other element.
