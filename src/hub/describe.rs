@@ -142,9 +142,8 @@ impl Hub {
 
     /// Decides on builds by their names, for any device of this machine.
     fn decide(&self, builds: &Builds) -> Resolution {
-        let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
-        #[cfg(feature = "wgpu")]
-        system.probe_adapters();
+        self.probe_adapters();
+        let system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
         resolve(&builds.candidates, &system, &Request::any())
     }
 }

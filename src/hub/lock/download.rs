@@ -218,9 +218,8 @@ impl Hub {
     fn fitting(&self, variants: &[Variant]) -> Result<Vec<Variant>, crate::resolve::ResolveError> {
         let candidates: Vec<Candidate> =
             variants.iter().enumerate().map(|(index, variant)| Candidate::new((*variant).into(), index)).collect();
-        let mut system = self.system.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        #[cfg(feature = "wgpu")]
-        system.probe_adapters();
+        self.probe_adapters();
+        let system = self.system.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let keys: BTreeSet<DeviceKey> =
             system.devices.iter().map(|device| device.key).chain([DeviceKey::Cpu]).collect();
         let mut chosen = BTreeSet::new();
