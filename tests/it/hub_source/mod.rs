@@ -5,6 +5,7 @@ mod depends;
 mod errors;
 mod lies;
 mod processes;
+mod python;
 mod resume;
 mod tokens;
 mod warm;
