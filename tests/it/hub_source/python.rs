@@ -8,6 +8,7 @@ use super::{REPO, bring, bring_into, one};
 use crate::support::hub::{FakeHub, Published, builder};
 
 /// Runs a script with what the package reads of the environment. `None`: there is no interpreter.
+#[expect(clippy::print_stderr, reason = "a skip says why")]
 fn python(endpoint: &str, home: &Path, offline: bool, script: &str) -> Option<String> {
     let Some(interpreter) = std::env::var_os("KERNELHUB_TEST_PYTHON") else {
         eprintln!("skipped: KERNELHUB_TEST_PYTHON names no interpreter");
