@@ -425,3 +425,26 @@ impl Hint for FetchError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::FetchError;
+
+    #[test]
+    fn f17_a_cache_that_cannot_be_written_is_told_apart_from_other_failures() {
+        for (kind, is_read_only) in [
+            (io::ErrorKind::ReadOnlyFilesystem, true),
+            (io::ErrorKind::PermissionDenied, true),
+            (io::ErrorKind::StorageFull, false),
+            (io::ErrorKind::NotFound, false),
+        ] {
+            let error = FetchError::io("make the folder", "/cache/x")(kind.into()).cache_io("o/n@v1");
+            assert_eq!(matches!(error, FetchError::ReadOnly { .. }), is_read_only, "{kind}");
+            assert!(error.to_string().contains("/cache/x"), "{error}");
+        }
+        let error = io::Error::from_raw_os_error(rustix::io::Errno::ROFS.raw_os_error());
+        assert!(matches!(FetchError::io("open", "/x")(error).cache_io("o/n"), FetchError::ReadOnly { .. }));
+    }
+}

@@ -65,9 +65,13 @@ fn variant_of(folder: &Path) -> Result<AnyVariant, FetchError> {
         return Ok(variant.into());
     }
     let metadata = read_metadata(folder)?;
-    // A shader pack's target is its backend; of a library the framework stays unknown.
-    let shader: Result<Variant, _> = format!("wgsl-{}", metadata.backend.kind).parse();
-    Ok(shader.map_or_else(|_| AnyVariant::read(&name), AnyVariant::Known))
+    // A shader pack's target is its backend. A library is taken for one for this machine, by the interface that this
+    // crate speaks: whoever named the folder vouches for it, and loading it finds out.
+    let (kind, arch, os) = (&metadata.backend.kind, std::env::consts::ARCH, std::env::consts::OS);
+    let os = if os == "macos" { "darwin" } else { os };
+    let names = [format!("wgsl-{kind}"), format!("tvm-ffi01-{kind}-{arch}-{os}")];
+    let known = names.iter().find_map(|name| name.parse::<Variant>().ok());
+    Ok(known.map_or_else(|| AnyVariant::read(&name), AnyVariant::Known))
 }
 
 fn read_metadata(folder: &Path) -> Result<Metadata, FetchError> {

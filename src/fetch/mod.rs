@@ -1,21 +1,28 @@
-//! Archives and manifests, from where they are to the cache of this machine.
+//! Kernels, from where they are published to the cache of this machine.
 //!
-//! Owns: the downloader, the archive rules, the cache of archives, its locks. Refuses: trust. A file that arrives is
-//! compared with the digest that its manifest states; whether the manifest is to be believed is decided elsewhere, and
-//! nothing from here is loaded before [`crate::verify`] has read it again. Registries are [`crate::oci`]'s: it brings the
-//! manifest and the bytes of a layer, and what becomes of them is decided here as for any other archive.
+//! Owns: the sources ([`Source`]: the Hub, archives by their manifests, local folders), the HTTP client, the archive
+//! rules, the caches and their locks, and the environment ([`Environment`]). Refuses: trust. A file that arrives is
+//! compared with the digest that its manifest or its commit's tree states; whether those are to be believed is decided
+//! elsewhere, and nothing from here is loaded before [`crate::verify`] has read it again. Registries are
+//! [`crate::oci`]'s: it brings the manifest and the bytes of a layer, and what becomes of them is decided here as for any
+//! other archive.
 //!
-//! Leaves behind: a folder in the cache either holds a whole archive, every file of which had its digest when it was
-//! unpacked, or is not there. A download that fails, is killed or lies leaves nothing but a lock file.
+//! Leaves behind: a folder in the cache of archives either holds a whole archive, every file of which had its digest
+//! when it was unpacked, or is not there; a blob in the cache of Hub repos had its digest when it got its name. A
+//! download that fails or is killed leaves nothing but a lock file and its own start, which the next one goes on with;
+//! one whose bytes are wrong leaves a lock file.
 //!
-//! # The cache
-//! Archives have no commit, so that they stand apart from the Hub's snapshots, under a root of ours:
+//! # The caches
+//! The Hub's repos stand in the layout of the Hugging Face tools, shared with them; see `hf_cache`. Archives have no
+//! commit, so that they stand apart from the Hub's snapshots, under a root of ours:
 //!
 //! ```text
 //! <root>/archives/<sha256 of the archive>/build/<variant>/...    the unpacked archive
 //! <root>/manifests/<owner>--<name>/v<version>.toml               the manifest it came by, URLs made absolute
+//! <root>/hub/kernels--<owner>--<name>/<commit>.json              what the Hub listed for a commit
+//! <root>/publishers/<endpoint>/<owner>.json                      what the Hub said about a publisher, with an expiry
 //! <root>/locks/<sha256>.lock                                     held while one process fetches that archive
-//! <root>/tmp/<sha256>.incomplete                               a download to be resumed
+//! <root>/tmp/<sha256>.incomplete                                a download to be resumed
 //! <root>/tmp/<sha256>-<random>/                                  work in progress; swept by the next holder of the lock
 //! ```
 //!

@@ -154,6 +154,26 @@ fn a_project_that_carries_its_archives_can_be_moved() {
 }
 
 #[test]
+fn a_lock_of_a_few_builds_hides_none_of_the_others() {
+    let machine = Machine::new();
+    let files = machine.folder.path().join("files");
+    fs::create_dir(&files).unwrap();
+    crate::support::packs::write_files(&files);
+    let builds = [VARIANT, "tvm-ffi01-cpu-aarch64-linux"].map(|variant| format!("{variant}={}", text(&files)));
+    let about = ["--repo", "kernelhub/rmsnorm", "--version", "1", "--license", "MIT", "--description", "a test"];
+    let pack: Vec<&str> = ["pack"].into_iter().chain(builds.iter().map(String::as_str)).chain(about).collect();
+    machine.ok(&[&pack[..], &["--out", "registry"]].concat());
+    machine.ok(&["fetch", "--manifest", "registry", "--all-variants"]);
+    machine.declare(&format!("\"kernelhub/rmsnorm\" = {{ version = 1, variants = [\"{VARIANT}\"] }}"));
+    machine.ok(&["lock"]);
+    assert_eq!(machine.json(&["download", "--all-variants"]).as_array().unwrap().len(), 1);
+    machine.ok(&["export", "b.tar"]);
+    machine.ok(&["import", "b.tar"]);
+    let info = machine.json(&["info", "kernelhub/rmsnorm@v1"]);
+    assert_eq!((&info["description"], info["variants"].as_array().unwrap().len()), (&"a test".into(), 2));
+}
+
+#[test]
 fn what_is_declared_wrongly_changes_no_file() {
     let published = Published::new();
     let manifest = text(&published.manifest_path());

@@ -1,6 +1,6 @@
 //! The test beside the Python package `kernels`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{paths, process, registry};
@@ -9,14 +9,25 @@ use crate::{paths, process, registry};
 /// Torch.
 const PACKAGES: [&str; 3] = ["kernels==0.17.2", "apache-tvm-ffi>=0.1.9,<0.2", "numpy"];
 
-/// Runs `tests/python/interop.py` in a virtual environment of its own. Prints why where that cannot be made.
-pub(crate) fn interop() -> anyhow::Result<()> {
+/// The interpreter of a virtual environment of its own. Prints why where that cannot be made.
+pub(crate) fn interpreter() -> Option<PathBuf> {
     let venv = paths::target().join("venv");
-    if let Err(reason) = prepare(&venv) {
-        println!("skipped: {reason:#}");
-        return Ok(());
+    match prepare(&venv) {
+        Ok(()) => Some(python(&venv)),
+        Err(reason) => {
+            println!("no Python for the tests beside it, which are skipped: {reason:#}");
+            None
+        }
     }
-    let mut command = Command::new(python(&venv));
+}
+
+/// Runs `tests/python/interop.py`.
+pub(crate) fn interop(interpreter: Option<&Path>) -> anyhow::Result<()> {
+    let Some(interpreter) = interpreter else {
+        println!("skipped: no Python with the package kernels");
+        return Ok(());
+    };
+    let mut command = Command::new(interpreter);
     command.arg(paths::root().join("tests/python/interop.py")).arg(registry::kernelhub()).arg(paths::registry());
     process::run(&mut command)
 }
@@ -28,7 +39,7 @@ fn prepare(venv: &Path) -> anyhow::Result<()> {
     process::run(Command::new(python(venv)).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES))
 }
 
-fn python(venv: &Path) -> std::path::PathBuf {
+fn python(venv: &Path) -> PathBuf {
     let folder = if cfg!(windows) { "Scripts" } else { "bin" };
     venv.join(folder).join(format!("python{}", std::env::consts::EXE_SUFFIX))
 }

@@ -32,14 +32,21 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     registry::build_kernelhub(false)?;
     packs::build(&registry::kernelhub())?;
 
+    step("the Python package kernels");
+    let interpreter = python::interpreter();
+
     step("tests");
     // Tests that need the packs print why they skip where there are none; here there are, so a skip is a failure.
     let mut tests = cargo(["test", "--workspace", "--all-targets"]);
-    run_command(tests.args(FEATURES).env("KERNELHUB_TEST_REGISTRY", paths::registry()))?;
+    tests.args(FEATURES).env("KERNELHUB_TEST_REGISTRY", paths::registry());
+    if let Some(interpreter) = &interpreter {
+        tests.env("KERNELHUB_TEST_PYTHON", interpreter);
+    }
+    run_command(&mut tests)?;
     run_command(cargo(["test", "--workspace", "--doc"]).args(FEATURES))?;
 
     step("the Python package kernels on the same Hub, cache and lock file");
-    python::interop()?;
+    python::interop(interpreter.as_deref())?;
 
     step("documentation");
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);

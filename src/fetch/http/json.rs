@@ -96,15 +96,24 @@ impl Http {
 
 /// The target of the `Link` header whose relation is `next`.
 fn next_link(headers: &HeaderMap) -> Option<String> {
-    let links = headers.get_all(LINK).iter().filter_map(|value| value.to_str().ok());
-    links.flat_map(|value| value.split(',')).find_map(|link| {
-        let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
-        let is_next = parameters.split(';').any(|parameter| {
+    headers.get_all(LINK).iter().filter_map(|value| value.to_str().ok()).find_map(next_of_value)
+}
+
+/// A target may hold a comma, so that links are told apart by their brackets.
+fn next_of_value(mut rest: &str) -> Option<String> {
+    loop {
+        let (_, after) = rest.split_once('<')?;
+        let (target, after) = after.split_once('>')?;
+        let parameters = after.split('<').next().unwrap_or_default();
+        let is_next = parameters.split([';', ',']).any(|parameter| {
             let parameter = parameter.trim();
             parameter.eq_ignore_ascii_case("rel=\"next\"") || parameter.eq_ignore_ascii_case("rel=next")
         });
-        is_next.then(|| target.to_owned())
-    })
+        if is_next {
+            return Some(target.to_owned());
+        }
+        rest = after;
+    }
 }
 
 #[cfg(test)]
@@ -117,7 +126,7 @@ mod tests {
     fn only_the_next_relation_is_followed() {
         let link = |text: &'static str| next_link(&HeaderMap::from_iter([(LINK, HeaderValue::from_static(text))]));
         assert_eq!(link("<http://h/x?cursor=2>; rel=\"next\""), Some("http://h/x?cursor=2".to_owned()));
-        assert_eq!(link("</a>; rel=\"prev\", </b>; rel=next"), Some("/b".to_owned()));
+        assert_eq!(link("</a>; rel=\"prev\", </b,c>; rel=next"), Some("/b,c".to_owned()));
         for none in ["", "</a>; rel=\"prev\"", "</a>", "/a; rel=\"next\"", "</a"] {
             assert_eq!(link(none), None, "{none:?}");
         }

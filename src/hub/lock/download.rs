@@ -10,7 +10,7 @@ use crate::fetch::{ArchiveSource, Builds, Cancel, Cost, FetchError, Location, Re
 use crate::hub::find::Found;
 use crate::hub::{Hub, HubError, Prefetched, Selection};
 use crate::manifest::{
-    KernelLock, KernelManifest, KernelVersion, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, VariantHash,
+    Artifact, KernelLock, KernelManifest, KernelVersion, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, VariantHash,
 };
 use crate::resolve::{Candidate, Request, choose};
 use crate::variant::{AnyVariant, DeviceKey, Variant};
@@ -32,7 +32,7 @@ impl Hub {
         let mut brought = Vec::new();
         for kernel in &locks.sidecar.kernels {
             if let Some(manifest) = kernel.manifest() {
-                brought.extend(self.download_archives(manifest, &base, selection, &session)?);
+                brought.extend(self.download_archives(&manifest, &base, selection, &session)?);
             }
         }
         for kernel in &locks.kernels.kernels {
@@ -44,21 +44,43 @@ impl Hub {
 
     fn download_archives(
         &self,
-        manifest: KernelManifest,
+        locked: &KernelManifest,
         base: &Location,
         selection: Selection,
         session: &Session<'_>,
     ) -> Result<Vec<Prefetched>, LockError> {
-        let (repo, revision) = (manifest.kernel.repo.clone(), Revision::Version(manifest.kernel.version));
-        let given = vec![(manifest, base.clone())];
+        let (repo, revision) = (locked.kernel.repo.clone(), Revision::Version(locked.kernel.version));
+        let given = vec![(self.widened(locked, base)?, base.clone())];
         let source = ArchiveSource::of_manifests(&self.cache, self.options.clone(), given);
         let unknown = || HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known: Vec::new() };
-        let builds = source.builds(&repo, &revision, session).map_err(HubError::from)?.ok_or_else(unknown)?;
+        let mut builds = source.builds(&repo, &revision, session).map_err(HubError::from)?.ok_or_else(unknown)?;
+        builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| locked.artifact(&variant).is_some()));
         let found = match selection {
             Selection::AllVariants => self.every_build(&source, &builds),
             Selection::ThisMachine => self.for_this_machine(&source, &builds, &revision, session)?,
         };
         found.iter().map(|(found, _)| Ok(self.fetch_verified(found, session)?)).collect()
+    }
+
+    /// A locked manifest with what the cache's record of the same archives says beyond it. A lock may hold a few of a
+    /// kernel's builds; recording those alone would hide the others from everybody else who uses the cache.
+    pub(super) fn widened(&self, locked: &KernelManifest, base: &Location) -> Result<KernelManifest, LockError> {
+        let locked = locked.with_absolute_urls(base)?;
+        // A record that cannot be read is replaced.
+        let Some(mut recorded) = self.cache.manifest(&locked.kernel.repo, locked.kernel.version).ok().flatten() else {
+            return Ok(locked);
+        };
+        for artifact in &locked.artifacts {
+            let same = |earlier: &&mut Artifact| {
+                let pins = |a: &Artifact| (a.variant, a.size, a.sha256, a.metadata_sha256);
+                pins(earlier) == pins(artifact)
+            };
+            match recorded.artifacts.iter_mut().find(same) {
+                Some(earlier) => earlier.url = artifact.url.clone(),
+                None => return Ok(locked),
+            }
+        }
+        Ok(recorded)
     }
 
     fn download_hub(

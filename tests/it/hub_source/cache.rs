@@ -9,7 +9,7 @@ use kernelhub::fetch::{Anchor, Cache, EntryState, FetchError, PruneOptions};
 use kernelhub::hub::{Hub, HubError, Selection, check_cache};
 
 use super::{REPO, bring, bring_into, one, repo};
-use crate::support::hub::{FakeHub, Published, builder, environment, fast};
+use crate::support::hub::{FakeHub, Published, builder, environment, fast, is_large};
 use crate::support::packs::VARIANT;
 use crate::support::tree;
 
@@ -22,11 +22,8 @@ fn filled_by_python(home: &Path, published: &Published, prefix: &str, links: boo
     let repo = home.join("hub").join(format!("{prefix}--kernels-community--rmsnorm"));
     fs::create_dir_all(repo.join("blobs")).unwrap();
     for (path, bytes) in &published.files {
-        let id = if path.ends_with(".so") {
-            BlobId::Sha256(Sha256Digest::of(bytes))
-        } else {
-            BlobId::Git(GitOid::of_blob(bytes))
-        };
+        let id =
+            if is_large(path) { BlobId::Sha256(Sha256Digest::of(bytes)) } else { BlobId::Git(GitOid::of_blob(bytes)) };
         let pointer = repo.join("snapshots").join(&published.commit).join(path);
         fs::create_dir_all(pointer.parent().unwrap()).unwrap();
         if links {

@@ -5,6 +5,9 @@ mod depends;
 mod errors;
 mod lies;
 mod processes;
+#[cfg(feature = "cli")]
+mod program;
+mod python;
 mod resume;
 mod tokens;
 mod warm;

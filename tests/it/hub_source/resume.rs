@@ -29,6 +29,8 @@ fn broken(fake: &FakeHub, after: usize, then: impl Fn(&Request, Reply) -> Reply 
     });
 }
 
+type Lie = fn(&Request, Reply) -> Reply;
+
 fn ranges(fake: &FakeHub) -> Vec<String> {
     let lines = fake.server.requests().into_iter().filter(|request| request.path.contains("/cdn/"));
     lines
@@ -88,7 +90,7 @@ fn lies_about_ranges_end_in_the_right_file_or_a_typed_error() {
         }
         reply
     };
-    let lies: [(&str, fn(&Request, Reply) -> Reply); 5] = [
+    let lies: [(&str, Lie); 5] = [
         ("start elsewhere", start_elsewhere),
         ("says nothing", says_nothing),
         ("other tag", other_tag),

@@ -138,6 +138,23 @@ fn local_folders_go_first_and_are_said_to_be_local() {
         assert!(local.notes.iter().any(|note| note.contains("local folder")), "{:?}", local.notes);
     }
     assert!(fake.paths().is_empty());
+    // A build under any name, such as a build tool's `result`.
+    let result = checkout.path().join("result");
+    fs::create_dir(&result).unwrap();
+    for file in ["metadata.json", "__init__.py", "layers.toml", "librmsnorm.so"] {
+        fs::copy(build.join(file), result.join(file)).unwrap();
+    }
+    fs::create_dir(result.join("sub")).unwrap();
+    for file in ["sub/one.py", "sub/two.py"] {
+        fs::copy(build.join(file), result.join(file)).unwrap();
+    }
+    let hub = builder(&fake.endpoint(), home.path()).local(repo(), &result).build().unwrap();
+    assert_eq!(bring(&hub, "v1").unwrap().fetched.snapshot.variant().to_string(), VARIANT);
+    // Without a digest nothing is compared, and the report can say so.
+    let text = fs::read_to_string(result.join("metadata.json")).unwrap().replace("\"digest\"", "\"nothing\"");
+    fs::write(result.join("metadata.json"), text).unwrap();
+    let hub = builder(&fake.endpoint(), home.path()).local(repo(), &result).build().unwrap();
+    assert!(!bring(&hub, "v1").unwrap().snapshot.has_digest());
     // Its own digest still counts.
     fs::write(build.join("__init__.py"), "evil").unwrap();
     let hub = builder(&fake.endpoint(), home.path()).local(repo(), checkout.path()).build().unwrap();

@@ -6,10 +6,13 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use kernelhub::fetch::{Cache, FetchError, FetchOptions, Fetched, Fetcher, Location, NoProgress, Progress, Reuse};
+use kernelhub::fetch::{
+    Cache, FetchError, FetchOptions, Fetched, Fetcher, Location, NoProgress, Progress, RetryPolicy, Reuse,
+};
 use kernelhub::hint::Hint as _;
 use kernelhub::verify::verify;
 
+use crate::support::hub::serve;
 use crate::support::packs::Published;
 use crate::support::server::{Reply, Server};
 use crate::support::tree;
@@ -261,6 +264,36 @@ fn processes_share_a_download_and_a_killed_one_leaves_nothing() {
         fs::read_dir(home.path().join("tmp")).unwrap().next().is_none(),
         "the killed process's work is still there"
     );
+}
+
+#[test]
+fn an_archive_that_broke_off_is_gone_on_with_by_the_next_fetch() {
+    let published = Published::new();
+    let archive = fs::read(&published.packed.archive).unwrap();
+    let half = archive.len() / 2;
+    let manifest = fs::read(published.manifest_path()).unwrap();
+    let server = Server::start(move |request| {
+        if request.path == "/rmsnorm.toml" {
+            return Reply::ok(manifest.clone());
+        }
+        let mut reply = serve(&archive, "\"tag\"", request);
+        if reply.status == 200 {
+            reply.body.truncate(half);
+        }
+        reply
+    });
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::at(home.path()).unwrap();
+    let once = Fetcher::new(FetchOptions { retry: RetryPolicy::never(), ..FetchOptions::default() });
+    let url = server.url("rmsnorm.toml");
+    fetch(&once, &cache, &url, Reuse::IfPresent).unwrap_err();
+    let fetched = fetch(&once, &cache, &url, Reuse::IfPresent).unwrap();
+    assert_eq!(fetched.bytes_fetched, published.packed.size - half as u64);
+    let asked = server.requests();
+    let headers = &asked.last().unwrap().headers;
+    assert!(headers.iter().any(|line| line.eq_ignore_ascii_case("if-range: \"tag\"")), "{headers:?}");
+    verify(&fetched.snapshot).unwrap();
+    assert!(fs::read_dir(home.path().join("tmp")).unwrap().next().is_none(), "work was left behind");
 }
 
 #[test]

@@ -147,14 +147,18 @@ fn honest(kind: &str, kernels: &[Published], cdn: Option<&str>, request: &Reques
             let Some(bytes) = found.and_then(|kernel| kernel.files.get(&file.join("/"))) else {
                 return Reply::error(404);
             };
+            let of_commit = ("X-Repo-Commit".to_owned(), (*commit).to_owned());
             if !is_large(&file.join("/")) {
-                return serve(bytes, &format!("\"{}\"", GitOid::of_blob(bytes)), request);
+                let mut reply = serve(bytes, &format!("\"{}\"", GitOid::of_blob(bytes)), request);
+                reply.headers.push(of_commit);
+                return reply;
             }
             let digest = Sha256Digest::of(bytes);
             let base = cdn.unwrap_or_default();
             let mut reply = Reply::redirect(&format!("{base}/cdn/{digest}?signature=abc"));
             reply.body = b"this body has nothing to do with the file".to_vec();
             reply.declared = Some(reply.body.len());
+            reply.headers.push(of_commit);
             reply.headers.push(("X-Linked-Size".to_owned(), bytes.len().to_string()));
             reply.headers.push(("X-Linked-Etag".to_owned(), format!("\"{digest}\"")));
             reply
@@ -162,7 +166,7 @@ fn honest(kind: &str, kernels: &[Published], cdn: Option<&str>, request: &Reques
     }
 }
 
-fn is_large(path: &str) -> bool {
+pub(crate) fn is_large(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|extension| extension == "so")
 }
 
@@ -174,11 +178,12 @@ fn tree(kernel: &Published, folder: &str, query: &str) -> Value {
     let recursive = query.contains("recursive=true");
     let mut entries = BTreeMap::new();
     for (path, bytes) in &kernel.files {
-        let Some(inside) = path.strip_prefix(&format!("{folder}/")) else { continue };
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let Some(inside) = path.strip_prefix(&prefix) else { continue };
         if let Some((first, _)) = inside.split_once('/')
             && !recursive
         {
-            let path = format!("{folder}/{first}");
+            let path = format!("{prefix}{first}");
             let entry = json!({"type": "directory", "oid": GitOid::of_blob(b"tree"), "size": 0, "path": path});
             entries.insert(path, entry);
             continue;
@@ -231,7 +236,7 @@ pub(crate) fn fast() -> FetchOptions {
             max_delay: Duration::from_millis(20),
             budget: Duration::from_secs(6),
         },
-        lock_timeout: Duration::from_secs(60),
+        lock_timeout: Duration::from_mins(1),
         ..FetchOptions::default()
     }
 }

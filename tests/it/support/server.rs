@@ -91,6 +91,7 @@ fn answer(stream: &TcpStream, seen: &Mutex<Vec<Request>>, handler: &Handler) {
     let Some(first) = lines.next() else { return };
     let headers: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
     let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    let is_head = first.starts_with("HEAD ");
     let request = Request { path, headers };
     seen.lock().unwrap().push(request.clone());
     let reply = handler(&request);
@@ -98,7 +99,8 @@ fn answer(stream: &TcpStream, seen: &Mutex<Vec<Request>>, handler: &Handler) {
     lines.extend(reply.headers.iter().map(|(name, value)| format!("{name}: {value}")));
     lines.extend(reply.declared.map(|length| format!("Content-Length: {length}")));
     let head = lines.join("\r\n") + "\r\n\r\n";
-    let (first, second) = reply.body.split_at(reply.body.len() / 2);
+    let body = if is_head { &[][..] } else { &reply.body };
+    let (first, second) = body.split_at(body.len() / 2);
     let mut stream = stream;
     if let Some((bytes, wait)) = reply.pace {
         let mut sent = stream.write_all(head.as_bytes());

@@ -154,7 +154,7 @@ impl Hub {
             match &kernel.pin {
                 Pin::Archive(_) => {
                     if let Some(manifest) = kernel.manifest() {
-                        self.cache().record_manifest(&manifest.with_absolute_urls(&base)?)?;
+                        self.cache().record_manifest(&self.widened(&manifest, &base)?)?;
                     }
                 }
                 Pin::Hub { commit, .. } => {
