@@ -1,71 +1,14 @@
 //! The steps from an artifact in a manifest to a snapshot in the cache.
 
 use std::path::Path;
-use std::time::Duration;
 
-use super::env::DEFAULT_TIMEOUT;
 use super::file::{Incoming, copy_file, read_file};
-use super::http::{Http, HttpOptions, RetryPolicy, TagStore, Wanted, download};
+use super::http::{Http, HttpOptions, TagStore, Wanted, download};
 use super::lock::ArchiveLock;
-use super::{Cache, Cancel, Cost, Environment, FetchError, Location, MAX_ARCHIVE_BYTES, NoProgress, Progress};
+use super::{Cache, Cancel, Cost, FetchError, FetchOptions, Location, NoProgress, Progress};
 use super::{Session, Snapshot, archive};
 use crate::digest::{BlobId, Sha256Digest, Violation, ViolationKind};
 use crate::manifest::{Artifact, KernelManifest, MAX_MANIFEST_BYTES, METADATA_FILE, Metadata};
-
-/// How to fetch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FetchOptions {
-    /// Open no socket. Files of this machine are still read. Default: false.
-    pub offline: bool,
-    /// How long to wait for each next piece of an answer. A slow but steady transfer is not cut off, unless it brings
-    /// less than 10 KiB in 20 s. Default: 10 s.
-    pub timeout: Duration,
-    /// How long to wait for a connection, and for an answer to begin. Default: 10 s.
-    pub answer_timeout: Duration,
-    /// How failures that may pass are met.
-    pub retry: RetryPolicy,
-    /// Largest archive to accept, in bytes. Default: [`MAX_ARCHIVE_BYTES`].
-    pub max_archive_bytes: u64,
-    /// Most files that are downloaded at a time. Default: 8.
-    pub parallel: usize,
-    /// How long to wait for another process that works on the same kernel. Default: 10 minutes.
-    pub lock_timeout: Duration,
-}
-
-impl Default for FetchOptions {
-    fn default() -> Self {
-        Self {
-            offline: false,
-            timeout: DEFAULT_TIMEOUT,
-            answer_timeout: DEFAULT_TIMEOUT,
-            retry: RetryPolicy::default(),
-            max_archive_bytes: MAX_ARCHIVE_BYTES,
-            parallel: 8,
-            lock_timeout: Duration::from_mins(10),
-        }
-    }
-}
-
-impl FetchOptions {
-    /// What the environment says, and the defaults for the rest.
-    ///
-    /// # Errors
-    /// [`FetchError::Environment`] for a variable whose value cannot be read.
-    pub fn from_env() -> Result<Self, FetchError> {
-        Environment::read().map(|environment| Self::of(&environment))
-    }
-
-    /// What an environment says, and the defaults for the rest.
-    #[must_use]
-    pub fn of(environment: &Environment) -> Self {
-        Self {
-            offline: environment.offline,
-            timeout: environment.download_timeout,
-            answer_timeout: environment.answer_timeout,
-            ..Self::default()
-        }
-    }
-}
 
 /// What to do about an archive that is in the cache already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -71,6 +71,7 @@ mod limits;
 mod local;
 mod location;
 mod lock;
+mod options;
 mod progress;
 mod revision;
 mod snapshot;
@@ -85,7 +86,7 @@ pub use cancel::Cancel;
 pub(crate) use cancel::CancelOnDrop;
 pub use env::{DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, Environment, Variable};
 pub use error::FetchError;
-pub use fetcher::{FetchOptions, Fetched, Fetcher, Reuse};
+pub use fetcher::{Fetched, Fetcher, Reuse};
 pub use hf_cache::{
     CacheEntry, EntryKind, EntryState, HubCache, PruneItem, PruneOptions, PrunePlan, Publisher, TreeFile,
 };
@@ -97,6 +98,7 @@ pub use limits::{
 };
 pub use local::LocalSource;
 pub use location::Location;
+pub use options::FetchOptions;
 pub use progress::{NoProgress, Progress};
 pub use revision::{CommitId, Revision};
 pub use snapshot::{Anchor, RepoType, Snapshot};

@@ -67,6 +67,11 @@ impl FileLock {
     }
 }
 
+/// Whether a process holds a lock at this moment. A lock that is not there, or cannot be looked at, is held by nobody.
+pub(super) fn is_held(path: &Path) -> bool {
+    File::options().write(true).open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 impl RepoFolder {
     /// The lock of a whole kernel: one process of ours lists and fetches it.
     pub(in crate::fetch) fn lock_path(&self) -> PathBuf {

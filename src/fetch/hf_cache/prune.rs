@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::inventory::{EntryKind, EntryState, files_below, folders, refs, repo_of};
-use crate::fetch::{Cache, FetchError};
+use super::inventory::{CacheEntry, EntryKind, EntryState, files_below, folders, refs, repo_of};
+use super::lock::is_held;
+use crate::fetch::{Cache, FetchError, RepoType};
 use crate::names::RepoId;
 
 /// What to make room of. Leftovers go in any case: partial builds, partial downloads, blobs of no build, archives that
@@ -83,6 +84,9 @@ impl Cache {
             if options.repo.is_some() && entry.repo != options.repo {
                 continue;
             }
+            if self.is_at_work(&entry) {
+                continue;
+            }
             let is_build = entry.variant.is_some();
             let reason = match (&entry.kind, &entry.state) {
                 _ if options.all && is_build => "everything is to go",
@@ -105,16 +109,30 @@ impl Cache {
             let is_meant = |repo: &RepoId| options.repo.as_ref().is_none_or(|only| only == repo);
             match repo_of(&name) {
                 // Blobs of a model may belong to files of it that are no kernel's; snapshots tell.
-                Some((repo, _)) if is_meant(&repo) => items.extend(leftovers(&path, &gone)?),
+                Some((repo, _)) if is_meant(&repo) => {
+                    let locks = self.hub().root().join(".locks").join(&name);
+                    if !is_held(&self.hub().repo(&repo, RepoType::Kernel).lock_path()) {
+                        items.extend(leftovers(&path, &locks, &gone)?);
+                    }
+                }
                 _ => {}
             }
         }
         Ok(PrunePlan { items })
     }
+
+    /// Whether a process fetches an entry's kernel at this moment: what it has brought so far is not a leftover.
+    fn is_at_work(&self, entry: &CacheEntry) -> bool {
+        match (entry.kind, &entry.repo) {
+            // One lock for both types: the kernel's.
+            (EntryKind::Hub(_), Some(repo)) => is_held(&self.hub().repo(repo, RepoType::Kernel).lock_path()),
+            _ => false,
+        }
+    }
 }
 
-/// Blobs that no file of a build that stays is linked to, and refs whose commit goes.
-fn leftovers(repo: &Path, gone: &BTreeSet<PathBuf>) -> Result<Vec<PruneItem>, FetchError> {
+/// Blobs that no file of a build that stays is linked to and that nobody works on, and refs whose commit goes.
+fn leftovers(repo: &Path, locks: &Path, gone: &BTreeSet<PathBuf>) -> Result<Vec<PruneItem>, FetchError> {
     let mut used = BTreeSet::new();
     let mut staying = BTreeSet::new();
     for (commit, snapshot) in folders(&repo.join("snapshots"))? {
@@ -132,6 +150,10 @@ fn leftovers(repo: &Path, gone: &BTreeSet<PathBuf>) -> Result<Vec<PruneItem>, Fe
         for entry in fs::read_dir(&blobs).map_err(FetchError::io("list", &blobs))? {
             let entry = entry.map_err(FetchError::io("list", &blobs))?;
             if used.contains(&entry.file_name()) {
+                continue;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if is_held(&locks.join(format!("{}.lock", name.split('.').next().unwrap_or(&name)))) {
                 continue;
             }
             let is_partial = entry.file_name().to_string_lossy().ends_with(".incomplete");

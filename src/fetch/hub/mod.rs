@@ -16,6 +16,7 @@
 mod api;
 mod build;
 mod publisher;
+mod repair;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};

@@ -209,6 +209,15 @@ fn f58_the_listing_shows_both_prefixes_and_each_state_and_pruning_makes_room() {
     assert_eq!(shown, expected);
     assert!(check_cache(&cache).unwrap().iter().all(|checked| checked.fault.is_none()));
 
+    // Not while somebody works on that kernel.
+    let lock = home.path().join("hub/.locks/kernels--kernels-community--rmsnorm/kernelhub.lock");
+    let held = fs::File::options().write(true).open(lock).unwrap();
+    held.lock().unwrap();
+    let everything = PruneOptions { all: true, ..PruneOptions::default() };
+    assert!(
+        cache.plan_prune(&everything).unwrap().items.iter().all(|item| !item.path.starts_with(folder(home.path())))
+    );
+    drop(held);
     let plan = cache.plan_prune(&PruneOptions::default()).unwrap();
     let reasons: Vec<_> = plan.items.iter().map(|item| item.reason).collect();
     assert!(reasons.contains(&"a partial build") && reasons.contains(&"a partial download"), "{plan:?}");

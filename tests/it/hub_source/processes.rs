@@ -69,7 +69,11 @@ fn kills_at_any_moment_leave_a_clean_cache_and_nothing_is_fetched_twice() {
     for round in 0..kills {
         let before = fake.paths().len();
         let cache = Cache::of(&environment(&fake.endpoint(), home.path(), &[])).unwrap();
-        let has_listing = home.path().join("kernelhub/hub").exists();
+        // The record, not the folder that it is made in.
+        let records = home.path().join("kernelhub/hub").join(repo().cache_folder());
+        let is_record = |name: &str| !name.starts_with('.') && name.ends_with(".json");
+        let has_listing = std::fs::read_dir(records)
+            .is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(is_record)));
         let mut child = spawn(&fake.endpoint(), home.path());
         std::thread::sleep(Duration::from_millis(2 + u64::from(round.wrapping_mul(2_654_435_761) >> 24) / 3));
         child.kill().unwrap();
