@@ -71,7 +71,8 @@ fn kills_at_any_moment_leave_a_clean_cache_and_nothing_is_fetched_twice() {
         let cache = Cache::of(&environment(&fake.endpoint(), home.path(), &[])).unwrap();
         // The record, not the folder that it is made in.
         let records = home.path().join("kernelhub/hub").join(repo().cache_folder());
-        let is_record = |name: &str| !name.starts_with('.') && name.ends_with(".json");
+        let is_record =
+            |name: &str| !name.starts_with('.') && std::path::Path::new(name).extension().is_some_and(|e| e == "json");
         let has_listing = std::fs::read_dir(records)
             .is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(is_record)));
         let mut child = spawn(&fake.endpoint(), home.path());
