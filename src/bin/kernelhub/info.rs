@@ -7,6 +7,7 @@ use kernelhub::names::RepoId;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::kernel_name::KernelName;
 use crate::manifests::HubOptions;
 
 #[derive(Args)]
@@ -56,7 +57,7 @@ fn version_json(version: &VersionBuilds) -> Value {
 pub(crate) struct InfoOptions {
     /// The kernel with its version, commit, branch or tag, such as kernels-community/activation@v1.
     #[arg(value_name = "ORG/NAME@REVISION")]
-    kernel: String,
+    kernel: KernelName,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -65,12 +66,7 @@ pub(crate) struct InfoOptions {
 }
 
 pub(crate) fn run_info(options: &InfoOptions) -> Result<(), Failure> {
-    let (repo, revision) = match options.kernel.split_once('@') {
-        Some((repo, revision)) => (repo, Some(revision)),
-        None => (options.kernel.as_str(), None),
-    };
-    let repo: RepoId = repo.parse().map_err(Failure::plain)?;
-    let revision: Option<Revision> = revision.map(str::parse).transpose().map_err(Failure::plain)?;
+    let KernelName { repo, revision } = options.kernel.clone();
     let (hub, _) = options.hub.hub()?;
     let revision = match revision {
         Some(revision) => revision,

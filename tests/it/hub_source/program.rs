@@ -67,9 +67,10 @@ fn get_tells_what_it_took_and_ends_well_only_with_a_whole_kernel() {
         assert_eq!(fake.paths().len() - before, requests, "{arguments:?}");
         assert_eq!(warm["path"], cold["path"]);
     }
-    for bad in [format!("{REPO}@v9"), format!("{REPO}@{}", "0".repeat(40)), "no-owner@v1".to_owned()] {
+    let zeros = format!("{REPO}@{}", "0".repeat(40));
+    for (bad, code) in [(format!("{REPO}@v9"), 1), (zeros, 1), ("no-owner@v1".to_owned(), 2)] {
         let output = get(&fake.endpoint(), home.path(), &[&bad]);
-        assert_eq!(output.status.code(), Some(1), "{bad}");
+        assert_eq!(output.status.code(), Some(code), "{bad}");
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(text.contains("error: "), "{text}");
     }
