@@ -33,7 +33,8 @@ impl ReadFiles {
         let Some(mut file) = open_regular(path)? else {
             return Ok(Some(not_a_file(relative.as_str(), "something else")));
         };
-        let is_listed = metadata.digest.as_ref().is_some_and(|digest| digest.files.contains_key(&relative));
+        // Without a digest the caller refuses the build, unless it is a local folder, which is taken as it is.
+        let is_listed = metadata.digest.as_ref().is_none_or(|digest| digest.files.contains_key(&relative));
         let mut library = (is_listed && is_library(&relative)).then(|| LibraryCopy::create(path)).transpose()?;
         let mut text = (is_listed && is_text(&relative)).then(Vec::new);
         let mut hasher = Sha256::new();
