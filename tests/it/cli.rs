@@ -280,3 +280,21 @@ fn a_text_of_others_gives_the_terminal_no_commands_and_no_endless_lines() {
     let error = run(cache.path(), &["lock", text(&config)]).failed();
     assert!(!error.contains(['\u{1b}', '\0']) && error.contains("unknown device"), "{error}");
 }
+
+#[test]
+fn a_build_that_cannot_be_read_is_not_called_damaged() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (pack, cache) = (NativePack::kit("unreadable", &norm_layer("RMSNorm", "count_rms_norm")), cache());
+    let fetched =
+        run(cache.path(), &["get", "kernelhub-tests/unreadable@v1", "--json", "--manifest", text(pack.folder())]);
+    let fetched: Value = serde_json::from_str(&fetched.succeeded()).unwrap();
+    let library = Path::new(fetched["library"]["path"].as_str().unwrap());
+    std::fs::set_permissions(library, std::fs::Permissions::from_mode(0)).unwrap();
+    if std::fs::File::open(library).is_ok() {
+        return; // This user may read everything.
+    }
+    let run = run(cache.path(), &["cache", "verify"]);
+    assert!(run.stdout.contains("0 builds verified, 0 damaged, 1 unreadable"), "{run:?}");
+    assert!(run.stdout.contains("Permission denied"), "{run:?}");
+    assert!(run.failed().contains("cannot be read"));
+}
