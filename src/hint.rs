@@ -10,11 +10,18 @@ pub trait Hint: std::error::Error {
     fn hint(&self) -> Option<String>;
 }
 
+/// The longest text that is compared with names, in bytes.
+const MAX_NAME_BYTES: usize = 256;
+
 /// The candidate nearest to `name`, when one is near enough to be a slip of the pen.
 ///
 /// Compares without regard to case. `None` when nothing is close: a far-fetched suggestion is worse than none.
 #[must_use]
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // What is longer is no name with a slip in it, and comparing takes time by the square of the length.
+    if name.len() > MAX_NAME_BYTES {
+        return None;
+    }
     let lower = name.to_lowercase();
     candidates
         .into_iter()
@@ -34,5 +41,6 @@ mod tests {
         assert_eq!(nearest("RmsNorm", layers), Some("RMSNorm"));
         assert_eq!(nearest("SiLUAndMull", layers), Some("SiluAndMul"));
         assert_eq!(nearest("Conv2d", layers), None);
+        assert_eq!(nearest(&"RMSNorm".repeat(1 << 20), layers), None);
     }
 }

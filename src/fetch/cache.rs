@@ -1,9 +1,10 @@
 //! The cache's layout: what stands where, and what is read from there. See the room's documentation.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::file::read_record;
 use super::hf_cache::{HubCache, Records, write_atomically};
 use super::{Anchor, Environment, FetchError, Snapshot};
 use crate::digest::Sha256Digest;
@@ -175,13 +176,10 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), FetchError> {
 
 /// The text of a small file, or `None` where there is none.
 fn read_text(path: &Path) -> Result<Option<String>, FetchError> {
-    use std::io::Read as _;
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(FetchError::io("open", path)(error)),
-    };
-    let mut text = String::new();
-    file.take(MAX_MANIFEST_BYTES).read_to_string(&mut text).map_err(FetchError::io("read", path))?;
-    Ok(Some(text))
+    let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "expected UTF-8");
+    match read_record(path, MAX_MANIFEST_BYTES).and_then(|text| String::from_utf8(text).map_err(invalid)) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(FetchError::io("read", path)(error)),
+    }
 }

@@ -137,8 +137,9 @@ impl Fetcher {
             // A hit serves from a cache that cannot be written, too. What is missing then is that the version resolves
             // without this manifest at hand.
             if let Err(error) = cache.record_manifest(&recorded) {
-                tracing::warn!(%error, "the manifest of a cached archive could not be recorded");
-                progress.note(&format!("the manifest could not be recorded for offline use: {error}"));
+                let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
+                tracing::debug!(%error, cause, "the manifest of a cached archive could not be recorded");
+                progress.note(&format!("the manifest could not be recorded for offline use: {error}{cause}"));
             }
             Some(Fetched { snapshot, from_cache: true, requests: 0, bytes_fetched: 0 })
         };

@@ -59,6 +59,32 @@ pub(super) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, FetchError> 
     Ok(text)
 }
 
+/// Opens a file of a cache: a regular one, at once. A pipe that somebody put there would be waited for without end.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    }
+    let file = options.open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "expected a regular file"))
+}
+
+/// Reads a small file of a cache. One that is larger than `limit` bytes is no record of ours, whatever it says.
+pub(super) fn read_record(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("expected at most {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
 /// A file that comes in pieces, and is kept only if it is the one expected.
 pub(super) struct Incoming<'a> {
     url: String,

@@ -1,6 +1,6 @@
 //! A model's slots and the plan that fills them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
@@ -172,8 +172,7 @@ fn acquire(
     config: &KernelConfig,
     device: DeviceKey,
 ) -> Result<Picks, SwapError> {
-    let layers: BTreeMap<&str, Contract> = specs.iter().map(|spec| (spec.layer.as_str(), spec.contract)).collect();
-    let names: BTreeSet<&str> = layers.keys().copied().collect();
+    let names: BTreeSet<&str> = specs.iter().map(|spec| spec.layer.as_str()).collect();
     let unknown = config.layers().find(|layer| !names.contains(layer));
     if let Some(unknown) = unknown.filter(|_| !config.allows_absent_layers()) {
         return Err(SwapError::UnknownLayer {
@@ -182,7 +181,7 @@ fn acquire(
         });
     }
     let mut picks = Picks::default();
-    for (layer, expected) in layers {
+    for layer in names {
         for mode in [Mode::Inference, Mode::Training] {
             let pick =
                 match config.choice(layer, device, mode) {
@@ -194,11 +193,13 @@ fn acquire(
                             SwapError::Kernel { layer: layer.to_owned(), kernel: reference.to_string(), source }
                         })?;
                         let meta = kernel.meta();
-                        if meta.contract != expected {
+                        // One name may stand for several kinds of layer in a model; the kernel is for every one of them.
+                        let other = |spec: &&SlotSpec| spec.layer == layer && spec.contract != meta.contract;
+                        if let Some(spec) = specs.iter().find(other) {
                             return Err(SwapError::ContractMismatch {
                                 layer: layer.to_owned(),
                                 kernel: meta.identity.to_string(),
-                                expected,
+                                expected: spec.contract,
                                 actual: meta.contract,
                             });
                         }

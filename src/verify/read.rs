@@ -9,7 +9,8 @@ use sha2::{Digest as _, Sha256};
 use super::library::LibraryCopy;
 use super::walk::{io_error, not_a_file, open_regular};
 use super::{MAX_TEXT_BYTES, VerifiedLibrary, VerifyError};
-use crate::digest::{Sha256Digest, Violation};
+use crate::digest::{Sha256Digest, Violation, ViolationKind};
+use crate::fetch::MAX_FILE_BYTES;
 use crate::manifest::{METADATA_FILE, Metadata};
 use crate::names::RelativePath;
 
@@ -33,7 +34,20 @@ impl ReadFiles {
         let Some(mut file) = open_regular(path)? else {
             return Ok(Some(not_a_file(relative.as_str(), "something else")));
         };
-        let is_listed = metadata.digest.as_ref().is_some_and(|digest| digest.files.contains_key(&relative));
+        // Without a digest the caller refuses the build, unless it is a local folder, which is taken as it is.
+        let is_listed = metadata.digest.as_ref().is_none_or(|digest| digest.files.contains_key(&relative));
+        let expected = metadata.digest.as_ref().and_then(|digest| digest.files.get(&relative));
+        let too_large = |bytes: u64| Violation {
+            kind: if is_listed { ViolationKind::DigestMismatch } else { ViolationKind::FileUnlisted },
+            path: relative.to_string(),
+            expected: expected.map(|expected| format!("sha256 {expected}")),
+            actual: Some(format!("{bytes} bytes or more; no file of a kernel is larger than {MAX_FILE_BYTES}")),
+        };
+        // Before anything of it is copied: a file with holes is larger than what it takes on the disk.
+        let length = file.metadata().map_err(io_error("look at", path))?.len();
+        if length > MAX_FILE_BYTES {
+            return Ok(Some(too_large(length)));
+        }
         let mut library = (is_listed && is_library(&relative)).then(|| LibraryCopy::create(path)).transpose()?;
         let mut text = (is_listed && is_text(&relative)).then(Vec::new);
         let mut hasher = Sha256::new();
@@ -48,18 +62,22 @@ impl ReadFiles {
             };
             let piece = &buffer[..read];
             bytes += read as u64;
+            if bytes > MAX_FILE_BYTES {
+                return Ok(Some(too_large(bytes)));
+            }
             hasher.update(piece);
             if let Some(library) = &mut library {
                 library.write(piece)?;
             }
-            if let Some(text) = &mut text {
-                if bytes > MAX_TEXT_BYTES {
-                    return Err(VerifyError::TextTooLarge { path: path.to_path_buf(), maximum: MAX_TEXT_BYTES });
-                }
+            if let Some(text) = text.as_mut().filter(|_| bytes <= MAX_TEXT_BYTES) {
                 text.extend_from_slice(piece);
             }
         }
         let digest = Sha256Digest::from_bytes(hasher.finalize().into());
+        // Of other bytes that they are others says more.
+        if text.is_some() && bytes > MAX_TEXT_BYTES && expected.is_none_or(|expected| *expected == digest) {
+            return Err(VerifyError::TextTooLarge { path: path.to_path_buf(), maximum: MAX_TEXT_BYTES });
+        }
         if let Some(library) = library {
             self.libraries.push(library.seal(digest)?);
         }

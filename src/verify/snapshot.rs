@@ -173,7 +173,7 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
         }
     }
     let no_files: BTreeSet<String> = violations.iter().map(|violation| violation.path.clone()).collect();
-    // What is there but is no file was reported as that; it is not missing as well.
+    // What is there but is no file, or was not read, was reported as that; it is not missing as well.
     let content = metadata
         .violations(&read.digests)
         .into_iter()

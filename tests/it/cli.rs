@@ -233,7 +233,68 @@ fn garbage_is_refused_without_a_panic() {
             assert!(!run.stderr.contains("panicked") && run.stderr.contains("error: "), "{line:?}: {run:?}");
         }
     }
+    for line in [["info", "norm"], ["get", "norm"], ["versions", "norm"], ["info", "a/b@"]] {
+        assert_eq!(run(cache.path(), &line).code, Some(2), "{line:?}");
+    }
     let no_text = OsStr::from_bytes(b"a/\xff@v1");
     let run = run_os(cache.path(), &[OsStr::new("get"), no_text]);
     assert_eq!(run.code, Some(2), "{run:?}");
+}
+
+#[test]
+fn a_reader_that_is_gone_is_no_panic_and_a_full_disk_is_an_error() {
+    let cache = cache();
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kernelhub"));
+        command.env("KERNELS_CACHE", cache.path()).env("XDG_RUNTIME_DIR", cache.path()).args(arguments);
+        command
+    };
+    for line in [&["completions", "bash"][..], &["env", "--json"], &["cache", "where"], &["devices"], &["--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command(line).stdout(writer).output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{line:?}: {output:?}");
+    }
+    if let Ok(full) = std::fs::File::create("/dev/full") {
+        let output = command(&["cache", "where"]).stdout(full).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with("error: cannot write to standard output\n  caused by: "), "{error}");
+        // Where standard error takes nothing either, the exit code is all that is left.
+        let full = std::fs::File::create("/dev/full").unwrap();
+        assert_eq!(command(&["get", "a/b@v1", "--offline"]).stderr(full).status().unwrap().code(), Some(1));
+    }
+}
+
+#[test]
+fn a_text_of_others_gives_the_terminal_no_commands_and_no_endless_lines() {
+    let cache = cache();
+    let manifest = cache.path().join("evil.toml");
+    std::fs::write(&manifest, format!("schema = 1\nx = \"\u{1b}[2J\u{202e}{}\"\n", "a".repeat(1 << 19))).unwrap();
+    let error = run(cache.path(), &["fetch", "--manifest", text(&manifest)]).failed();
+    assert!(!error.contains('\u{1b}') && !error.contains('\u{202e}'), "{error}");
+    assert!(error.contains("\\u{1b}[2J") && error.len() < 10_000, "{} bytes: {error:.2000}", error.len());
+
+    let config = cache.path().join("kernels.json");
+    std::fs::write(&config, r#"{"L\u001b[2J": {"cpu\u0000": "a/b@v1"}}"#).unwrap();
+    let error = run(cache.path(), &["lock", text(&config)]).failed();
+    assert!(!error.contains(['\u{1b}', '\0']) && error.contains("unknown device"), "{error}");
+}
+
+#[test]
+fn a_build_that_cannot_be_read_is_not_called_damaged() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (pack, cache) = (NativePack::kit("unreadable", &norm_layer("RMSNorm", "count_rms_norm")), cache());
+    let fetched =
+        run(cache.path(), &["get", "kernelhub-tests/unreadable@v1", "--json", "--manifest", text(pack.folder())]);
+    let fetched: Value = serde_json::from_str(&fetched.succeeded()).unwrap();
+    let library = Path::new(fetched["library"]["path"].as_str().unwrap());
+    std::fs::set_permissions(library, std::fs::Permissions::from_mode(0)).unwrap();
+    if std::fs::File::open(library).is_ok() {
+        return; // This user may read everything.
+    }
+    let run = run(cache.path(), &["cache", "verify"]);
+    assert!(run.stdout.contains("0 builds verified, 0 damaged, 1 unreadable"), "{run:?}");
+    assert!(run.stdout.contains("Permission denied"), "{run:?}");
+    assert!(run.failed().contains("cannot be read"));
 }

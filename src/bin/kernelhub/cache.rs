@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use kernelhub::fetch::{CacheEntry, EntryKind, EntryState, PruneItem, PruneOptions};
 use kernelhub::hub::{CheckedEntry, Hub, check_cache};
 use kernelhub::names::RepoId;
+use kernelhub::verify::VerifyError;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -90,36 +91,64 @@ fn list(common: &Common) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A fault with its causes.
+fn words(fault: &VerifyError) -> String {
+    let mut words = fault.to_string();
+    let mut cause = std::error::Error::source(fault);
+    while let Some(inner) = cause {
+        words = format!("{words}: {inner}");
+        cause = inner.source();
+    }
+    words
+}
+
 fn verify(common: &Common) -> Result<(), Failure> {
     let checked = check_cache(hub(common)?.cache())?;
-    let damaged = checked.iter().filter(|checked| checked.fault.is_some()).count();
+    // A file that cannot be read is not known to be wrong, and no download makes it readable.
+    let is_unread = |checked: &CheckedEntry| matches!(checked.fault, Some(VerifyError::Io { .. }));
+    let faulty = checked.iter().filter(|checked| checked.fault.is_some()).count();
+    let unread = checked.iter().filter(|checked| is_unread(checked)).count();
+    let damaged = faulty - unread;
     let read = checked.iter().filter(|checked| checked.entry.snapshot.is_some()).count();
     if common.json {
         let row = |checked: &CheckedEntry| {
             let mut row = entry_json(&checked.entry);
-            row["fault"] = checked.fault.as_ref().map_or(Value::Null, |fault| fault.to_string().into());
+            row["fault"] = checked.fault.as_ref().map_or(Value::Null, |fault| words(fault).into());
             row
         };
         let rows: Vec<Value> = checked.iter().map(row).collect();
-        crate::print_json(
-            &json!({ "clean": damaged == 0, "verified": read - damaged, "damaged": damaged, "entries": rows }),
-        )?;
+        crate::print_json(&json!({
+            "clean": faulty == 0,
+            "verified": read - faulty,
+            "damaged": damaged,
+            "unreadable": unread,
+            "entries": rows,
+        }))?;
     } else {
-        for CheckedEntry { entry, fault } in &checked {
+        for checked in &checked {
+            let CheckedEntry { entry, fault } = checked;
             let state = match fault {
+                Some(_) if is_unread(checked) => "unreadable",
                 Some(_) => "damaged",
                 None if entry.snapshot.is_some() => "verified",
                 None => state(entry),
             };
             println!("{state:9}  {}", name(entry));
             if let Some(fault) = fault {
-                println!("           {fault}");
+                println!("           {}", words(fault));
             }
         }
-        println!("{} builds verified, {damaged} damaged", read - damaged);
+        let more = if unread == 0 { String::new() } else { format!(", {unread} unreadable") };
+        println!("{} builds verified, {damaged} damaged{more}", read - faulty);
+    }
+    if faulty == 0 {
+        return Ok(());
     }
     if damaged == 0 {
-        return Ok(());
+        return Err(Failure::new(
+            format!("{unread} of {read} builds in the cache cannot be read"),
+            Some("give this user the right to read them"),
+        ));
     }
     Err(Failure::new(
         format!("{damaged} of {read} builds in the cache are not as published"),

@@ -18,10 +18,23 @@ impl Failure {
         Self { error: error.into(), hint: None }
     }
 
+    /// Standard output takes no more, as on a full disk.
+    pub(crate) fn output(source: std::io::Error) -> Self {
+        Self::plain(OutputError { source })
+    }
+
     /// An error of the command line's own.
     pub(crate) fn new(message: impl Into<String>, hint: Option<&str>) -> Self {
         Self { error: message.into().into(), hint: hint.map(str::to_owned) }
     }
+}
+
+/// A result that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output")]
+struct OutputError {
+    #[source]
+    source: std::io::Error,
 }
 
 impl<E: Hint + 'static> From<E> for Failure {
@@ -31,6 +44,18 @@ impl<E: Hint + 'static> From<E> for Failure {
     }
 }
 
+/// The most of one line that is shown, in characters. Errors quote what they refuse, and that can be of any length.
+const MAX_LINE: usize = 1000;
+
+/// A text for the terminal: nothing in it is a command to it, and no line is endless.
+fn shown(text: &str) -> String {
+    let cut = |line: &str| match line.char_indices().nth(MAX_LINE) {
+        Some((end, _)) => format!("{}... (cut; the whole line has {} bytes)", &line[..end], line.len()),
+        None => line.to_owned(),
+    };
+    crate::output::plain(text).split('\n').map(cut).collect::<Vec<_>>().join("\n")
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // `{:#}` is for a terminal that takes colours.
@@ -38,20 +63,20 @@ impl fmt::Display for Failure {
             if f.alternate() { format!("\x1b[1;{colour}m{text}\x1b[0m") } else { text.to_owned() }
         };
         let (error, hint_label) = (label("error:", 31), label("hint:", 36));
-        writeln!(f, "{error} {}", self.error)?;
+        writeln!(f, "{error} {}", shown(&self.error.to_string()))?;
         let mut last = self.error.to_string();
         let mut cause = self.error.source();
         while let Some(error) = cause {
             let text = error.to_string();
             // A transparent wrapper repeats its cause's words.
             if text != last {
-                writeln!(f, "  caused by: {}", text.replace('\n', "\n    "))?;
+                writeln!(f, "  caused by: {}", shown(&text).replace('\n', "\n    "))?;
             }
             last = text;
             cause = error.source();
         }
         match &self.hint {
-            Some(hint) => writeln!(f, "{hint_label} {hint}"),
+            Some(hint) => writeln!(f, "{hint_label} {}", shown(hint)),
             None => Ok(()),
         }
     }

@@ -56,7 +56,7 @@ fn version_json(version: &VersionBuilds) -> Value {
 #[derive(Args)]
 pub(crate) struct InfoOptions {
     /// The kernel with its version, commit, branch or tag, such as kernels-community/activation@v1.
-    #[arg(value_name = "ORG/NAME@REVISION")]
+    #[arg(value_name = "ORG/NAME[@REVISION]")]
     kernel: KernelName,
     /// Print JSON.
     #[arg(long)]
@@ -66,17 +66,17 @@ pub(crate) struct InfoOptions {
 }
 
 pub(crate) fn run_info(options: &InfoOptions) -> Result<(), Failure> {
-    let KernelName { repo, revision } = options.kernel.clone();
+    let KernelName { repo, revision } = &options.kernel;
     let (hub, _) = options.hub.hub()?;
     let revision = match revision {
-        Some(revision) => revision,
+        Some(revision) => revision.clone(),
         // The newest there is, as the Python tool has it.
-        None => match hub.versions(&repo)?.1.last() {
+        None => match hub.versions(repo)?.1.last() {
             Some(newest) => Revision::Version(newest.version),
-            None => hub.default_version(&repo)?.into(),
+            None => hub.default_version(repo)?.into(),
         },
     };
-    let kernel = hub.describe(&repo, &revision)?;
+    let kernel = hub.describe(repo, &revision)?;
     let metadata = kernel.metadata.as_ref();
     if options.json {
         return crate::print_json(&json!({

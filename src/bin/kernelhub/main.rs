@@ -2,7 +2,9 @@
 //!
 //! Exit codes: 0 when what was asked for is there and whole, 1 when it isn't, 2 when the command line is wrong.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to its user")]
+// First, so that its macros stand in the standard library's place in every module below.
+#[macro_use]
+mod output;
 
 mod bundle;
 mod cache;
@@ -103,14 +105,11 @@ fn main() -> ExitCode {
         Command::Generate(options) => generate::run(&options),
         Command::FetchFile(options) => fetch::run_file(&options),
     };
-    match outcome {
+    match outcome.and_then(|()| output::outcome()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if has_colours() {
-                eprint!("{failure:#}");
-            } else {
-                eprint!("{failure}");
-            }
+            let text = if has_colours() { format!("{failure:#}") } else { failure.to_string() };
+            output::err_as_it_is(&text);
             ExitCode::FAILURE
         }
     }

@@ -9,13 +9,16 @@ use sha2::{Digest as _, Sha256};
 use super::layout::RepoFolder;
 use crate::digest::{BlobId, GitOid, Sha256Digest};
 use crate::fetch::FetchError;
+use crate::fetch::file::open_regular;
 
 impl RepoFolder {
     /// Whether a file's bytes are those of the blob, and have this sha256 where one is known.
     pub(in crate::fetch) fn holds(path: &Path, id: BlobId, sha256: Option<Sha256Digest>) -> Result<bool, FetchError> {
-        let file = match File::open(path) {
+        let file = match open_regular(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::InvalidInput].contains(&error.kind()) => {
+                return Ok(false);
+            }
             Err(error) => return Err(FetchError::io("open", path)(error)),
         };
         let read = FetchError::io("read", path);
@@ -29,7 +32,7 @@ impl RepoFolder {
         match sha256.filter(|_| is_blob) {
             None => Ok(is_blob),
             Some(expected) => {
-                let file = File::open(path).map_err(FetchError::io("open", path))?;
+                let file = open_regular(path).map_err(FetchError::io("open", path))?;
                 Ok(sha256_of(file).map_err(FetchError::io("read", path))? == expected)
             }
         }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::layout::{HubCache, RepoFolder};
+use super::layout::{HubCache, MAX_REF_BYTES, RepoFolder};
 use super::records::Records;
 use crate::digest::{BlobId, Sha256Digest};
+use crate::fetch::file::read_record;
 use crate::fetch::{Anchor, Cache, CommitId, FetchError, RepoType, Snapshot};
-use crate::manifest::{METADATA_FILE, Metadata};
+use crate::manifest::{MAX_MANIFEST_BYTES, METADATA_FILE, Metadata};
 use crate::names::RepoId;
 use crate::variant::AnyVariant;
 
@@ -84,7 +85,8 @@ impl Cache {
         let mut named = BTreeMap::new();
         for (_, folder) in folders(&self.root().join("manifests"))? {
             for file in fs::read_dir(&folder).map_err(FetchError::io("list", &folder))?.flatten() {
-                let Ok(text) = fs::read_to_string(file.path()) else { continue };
+                let Ok(text) = read_record(&file.path(), MAX_MANIFEST_BYTES) else { continue };
+                let Ok(text) = String::from_utf8(text) else { continue };
                 let Ok(manifest) = crate::manifest::KernelManifest::parse(&text, "a recorded manifest") else {
                     continue;
                 };
@@ -284,13 +286,18 @@ pub(super) fn refs(repo: &Path) -> BTreeMap<String, CommitId> {
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 open.push((entry.path(), format!("{name}/")));
-            } else if let Some(commit) = fs::read_to_string(entry.path()).ok().and_then(|text| text.trim().parse().ok())
-            {
+            } else if let Some(commit) = commit_of(&entry.path()) {
                 found.insert(name, commit);
             }
         }
     }
     found
+}
+
+/// What a ref's file says.
+fn commit_of(path: &Path) -> Option<CommitId> {
+    let text = String::from_utf8(read_record(path, MAX_REF_BYTES).ok()?).ok()?;
+    text.trim().parse().ok()
 }
 
 /// The bytes of the files below a folder, behind links too, each file once.

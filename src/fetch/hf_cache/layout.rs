@@ -5,10 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::digest::BlobId;
+use crate::fetch::file::{open_regular, read_record};
 use crate::fetch::{CommitId, FetchError, RepoType, Revision};
 use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::{RelativePath, RepoId};
 use crate::variant::Variant;
+
+/// Largest ref, in bytes: one commit and at most a line's end.
+pub(super) const MAX_REF_BYTES: u64 = 64;
 
 /// The folder of the Hub's repos on this machine.
 #[derive(Debug, Clone)]
@@ -115,8 +119,7 @@ impl RepoFolder {
     /// The commit of a ref, `None` where none is recorded or the record is not a commit.
     pub(in crate::fetch) fn read_ref(&self, name: &str) -> Option<CommitId> {
         let path = name.parse::<RelativePath>().ok()?.below(&self.path.join("refs"));
-        // A ref is one commit and at most a line's end.
-        let text = fs::read(path).ok().filter(|text| text.len() <= 64)?;
+        let text = read_record(&path, MAX_REF_BYTES).ok()?;
         std::str::from_utf8(&text).ok()?.trim().parse().ok()
     }
 
@@ -137,7 +140,7 @@ impl RepoFolder {
     ) -> Result<Option<Vec<u8>>, FetchError> {
         use io::Read as _;
         let path = self.variant(commit, variant).join(METADATA_FILE);
-        let file = match fs::File::open(&path) {
+        let file = match open_regular(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(FetchError::io("open", path)(error)),

@@ -10,7 +10,6 @@
 //! A record that cannot be read counts as absent: it is asked for again.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::write_atomically;
 use crate::digest::{BlobId, GitOid, Sha256Digest};
+use crate::fetch::file::read_record;
 use crate::fetch::{CommitId, FetchError, RepoType};
 use crate::names::{RelativePath, RepoId};
 
@@ -26,6 +26,8 @@ use crate::names::{RelativePath, RepoId};
 pub(in crate::fetch) const PUBLISHER_EXPIRY: Duration = Duration::from_hours(7 * 24);
 
 const SCHEMA: u32 = 1;
+/// Largest record, in bytes: the listing of every build of a commit.
+const MAX_RECORD_BYTES: u64 = 64 << 20;
 
 /// What the Hub listed for a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,7 +109,7 @@ impl Records {
     }
 
     pub(in crate::fetch) fn builds(&self, repo: &RepoId, repo_type: RepoType, commit: CommitId) -> Option<BuildRecord> {
-        let text = fs::read(self.builds_path(repo, repo_type, commit)).ok()?;
+        let text = read_record(&self.builds_path(repo, repo_type, commit), MAX_RECORD_BYTES).ok()?;
         let record: BuildRecord = serde_json::from_slice(&text).ok()?;
         (record.schema == SCHEMA).then_some(record)
     }
@@ -132,8 +134,8 @@ impl Records {
 
     /// What is known about a publisher, unless it has expired.
     pub(in crate::fetch) fn publisher(&self, owner: &str, endpoint: &Url) -> Option<Publisher> {
-        let publisher: Publisher =
-            serde_json::from_slice(&fs::read(self.publisher_path(owner, endpoint)).ok()?).ok()?;
+        let text = read_record(&self.publisher_path(owner, endpoint), MAX_RECORD_BYTES).ok()?;
+        let publisher: Publisher = serde_json::from_slice(&text).ok()?;
         let is_of = publisher.owner == owner && publisher.endpoint == endpoint.as_str();
         (is_of && (publisher.checked_at..publisher.expires_at).contains(&seconds_now())).then_some(publisher)
     }

@@ -168,3 +168,32 @@ fn a_manifest_that_is_given_goes_before_the_recorded_one() {
     assert_eq!(layer(&hub(None)), "New", "recorded in its turn");
     assert!(matches!(old.location(), Location::Local(_)));
 }
+
+#[test]
+fn what_has_no_end_is_not_read_to_its_end() {
+    let remote = Remote::new("endless");
+    let kernel = remote.told().get(&remote.repo, 1, Cpu).unwrap();
+    let root = kernel.snapshot().root();
+    // Files with holes: a terabyte each, and nothing on the disk.
+    for name in ["libendless.so", "layers.toml", "unlisted.bin"] {
+        fs::OpenOptions::new().write(true).create(true).open(root.join(name)).unwrap().set_len(1 << 40).unwrap();
+    }
+    let offline = || remote.builder().offline(true).build().unwrap();
+    let HubError::Verify(VerifyError::Violations { violations, .. }) = offline().get(&remote.repo, 1, Cpu).unwrap_err()
+    else {
+        panic!("expected violations")
+    };
+    let found: Vec<_> = violations.iter().map(|violation| (violation.path.as_str(), violation.kind)).collect();
+    assert!(found.contains(&("libendless.so", ViolationKind::DigestMismatch)), "{found:?}");
+    assert!(found.contains(&("layers.toml", ViolationKind::DigestMismatch)), "{found:?}");
+    assert!(found.contains(&("unlisted.bin", ViolationKind::FileUnlisted)), "{found:?}");
+    assert_eq!(found.len(), 3);
+
+    // A pipe in the place of the record: nobody writes into it.
+    let record = remote.cache.path().join("manifests/kernelhub-tests--endless/v1.toml");
+    fs::remove_file(&record).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&record).status().unwrap().success());
+    let error = offline().get(&remote.repo, 1, Cpu).unwrap_err();
+    assert!(matches!(&error, HubError::Fetch(FetchError::Io { path, .. }) if *path == record), "{error:?}");
+    assert!(kernelhub::hub::check_cache(offline().cache()).is_ok());
+}

@@ -269,3 +269,32 @@ fn a_forward_keeps_its_plan_while_others_are_published() {
     });
     assert_eq!(logits(&model), on);
 }
+
+#[test]
+fn a_name_that_stands_for_two_kinds_of_layer_takes_no_kernel_of_one_kind() {
+    let pack = NativePack::kit("two-kinds", &norm_layer("RMSNorm", "count_rms_norm"));
+    let config = KernelConfig::from_toml("RMSNorm = 'kernelhub-tests/two-kinds@v1:RMSNorm'", "x").unwrap();
+    let attention = Contract::Attention;
+    // Whichever comes last.
+    for contracts in [[Contract::RmsNorm, attention], [attention, Contract::RmsNorm]] {
+        let slots = Slots::new(DeviceKey::Cpu);
+        let slot = |contract| {
+            let (path, layer) = ("x".to_owned(), "RMSNorm".to_owned());
+            slots.slot(SlotSpec {
+                path,
+                layer,
+                contract,
+                dtype: kernelhub::dtype::DType::F32,
+                last_dim: 8,
+                trainable: false,
+            })
+        };
+        let _slots = contracts.map(slot);
+        let error = slots.use_kernels(&pack.hub(), &config).unwrap_err();
+        assert!(
+            matches!(&error, SwapError::ContractMismatch { expected, actual: Contract::RmsNorm, .. } if *expected == attention),
+            "{error:?}"
+        );
+        assert_eq!(slots.report().swapped(), 0);
+    }
+}
