@@ -158,7 +158,8 @@ mod tests {
         let start = std::time::Instant::now();
         let system = SystemInfo::probe_in(&Environment::default());
         let took = start.elapsed();
-        assert!(took < std::time::Duration::from_millis(20), "{took:?}");
+        // Starting a GPU driver takes 200 ms and more; a busy machine may stretch the rest.
+        assert!(took < std::time::Duration::from_millis(150), "{took:?}");
         assert_eq!(system.arch, Arch::from_word(std::env::consts::ARCH));
         assert!(system.unprobed.contains(&DeviceKey::Cuda) && !system.unprobed.contains(&DeviceKey::Cpu));
         assert!(system.cpu.logical_cores.is_some_and(|cores| cores > 0));
