@@ -103,15 +103,27 @@ fn known_versions(known: &[u32]) -> String {
     format!("known: {}", known.join(", "))
 }
 
+/// This project's own kernels are those of the standard mapping.
+fn own_kernel_hint(repo: &RepoId) -> String {
+    let config = crate::swap::KernelConfig::standard().unwrap_or_default();
+    let own: std::collections::BTreeSet<&str> = config.kernels().iter().map(|kernel| kernel.repo.name()).collect();
+    let run = "`cargo xtask fetch-kernels` builds and fetches the embedded kernels";
+    match crate::hint::nearest(repo.name(), own.iter().copied()) {
+        Some(name) if name == repo.name() => {
+            "run `cargo xtask fetch-kernels` once to build and fetch the embedded kernels".to_owned()
+        }
+        Some(name) => format!("did you mean kernelhub/{name}? {run}"),
+        None => format!("{run}: {}", own.into_iter().collect::<Vec<_>>().join(", ")),
+    }
+}
+
 impl Hint for HubError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Dependency { .. } => Some("the publisher's build is wrong; another version may be right".to_owned()),
             Self::DependencyFailed { source, .. } => source.hint(),
             Self::Unknown { known, .. } if !known.is_empty() => Some("ask for one of the known versions".to_owned()),
-            Self::Unknown { repo, .. } if repo.owner() == "kernelhub" => {
-                Some("run `cargo xtask fetch-kernels` once to build and fetch the embedded kernels".to_owned())
-            }
+            Self::Unknown { repo, .. } if repo.owner() == "kernelhub" => Some(own_kernel_hint(repo)),
             Self::Unknown { .. } => Some("name the kernel's manifest, a file or a URL, with --manifest".to_owned()),
             Self::NoVersion { repo, known } => Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1))),
             Self::Resolve { source, .. } => source.hint(),

@@ -5,7 +5,7 @@ use candle_nn::Linear;
 
 use super::spec::claim_pair;
 use super::{LayerError, kernels};
-use crate::bind::{Activation, Contract};
+use crate::bind::{Activation, Contract, MAX_RANK};
 use crate::swap::{Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "SiluAndMul";
@@ -90,7 +90,7 @@ impl GatedMlp {
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
         match plan.gated_activation(&self.slot) {
-            Some(kernel) if !x.track_op() => {
+            Some(kernel) if !x.track_op() && x.elem_count() != 0 => {
                 self.check(x)?;
                 // Contiguous for the same reason as in the reference.
                 let gate_up = self.gate_up.forward(&x.contiguous()?)?;
@@ -106,6 +106,10 @@ impl GatedMlp {
     /// As [`forward`](Self::forward).
     pub fn forward_reference(&self, _mode: Mode, x: &Tensor) -> Result<Tensor> {
         self.check(x)?;
+        if x.elem_count() == 0 {
+            // candle's Linear cannot tell a number of rows from no elements. The output has the shape of the input.
+            return Ok(x.clone());
+        }
         // candle's Linear multiplies some transposed inputs wrongly: with its weight broadcast over the batch, the
         // product takes the rows of all batches as evenly spaced.
         let x = &x.contiguous()?;
@@ -121,8 +125,9 @@ impl GatedMlp {
 
     fn check(&self, x: &Tensor) -> Result<()> {
         let hidden = self.gate_up().dim(1)?;
-        if x.rank() < 2 || x.dims().last() != Some(&hidden) {
-            let (expected, actual) = (format!("[..., {hidden}]"), x.dims().to_vec());
+        if !(2..=MAX_RANK).contains(&x.rank()) || x.dims().last() != Some(&hidden) {
+            let axes = if x.rank() > MAX_RANK { format!(" of at most {MAX_RANK} axes") } else { String::new() };
+            let (expected, actual) = (format!("[..., {hidden}]{axes}"), x.dims().to_vec());
             return Err(LayerError::Shape { layer: LAYER, tensor: "input", expected, actual }.into());
         }
         if x.dtype() != self.gate_up().dtype() {

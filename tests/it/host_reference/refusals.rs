@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor, Var};
 use kernelhub::hint::Hint as _;
 use kernelhub::host::candle::{Attention, GatedMlp, KvCache, LayerError, RmsNorm, RotaryEmbedding, RotaryStyle};
+use kernelhub::swap::Mode;
 
 use super::{noise, slots};
 
@@ -101,4 +102,33 @@ fn a_cache_appends_all_or_nothing() {
     assert_eq!(cache.len(), 4);
     let hint = LayerError::CacheFull { requested: 5, maximum: 4 }.hint();
     assert_eq!(hint.as_deref(), Some("make the cache with a larger capacity, or reset it"));
+}
+
+#[test]
+fn of_nothing_comes_nothing() {
+    for style in [RotaryStyle::HalfSplit, RotaryStyle::Interleaved] {
+        let rotary = RotaryEmbedding::new(zeros(&[4, 2]), zeros(&[4, 2]), style, &slots(), "rotary").unwrap();
+        for shape in [[0, 1, 3, 4], [1, 0, 3, 4], [1, 2, 0, 4]] {
+            let (q, k) = (zeros(&shape), zeros(&[1, 1, shape[2], 4]));
+            for mode in [Mode::Inference, Mode::Training] {
+                let (turned, other) = rotary.forward_reference(mode, &q, &k, 1).unwrap();
+                assert_eq!((turned.dims(), other.dims()), (q.dims(), k.dims()), "{style:?} {mode:?}");
+            }
+        }
+    }
+    let mlp = GatedMlp::new(zeros(&[6, 4]), zeros(&[4, 3]), &slots(), "mlp").unwrap();
+    assert_eq!(mlp.forward(&zeros(&[2, 0, 4])).unwrap().dims(), [2, 0, 4]);
+    for (shape, hidden) in [(&[3, 0][..], 0), (&[0, 8], 8), (&[2, 0, 8], 8), (&[0], 0)] {
+        let norm = RmsNorm::new(zeros(&[hidden]), 1e-5, &slots(), "norm").unwrap();
+        for mode in [Mode::Inference, Mode::Training] {
+            assert_eq!(norm.forward_reference(mode, &zeros(shape)).unwrap().dims(), shape);
+        }
+    }
+
+    // One axis more than kernels take and candle copies.
+    let nine =
+        Tensor::zeros(&[1, 1, 1, 1, 1, 1, 2, 1, 4][..], DType::F32, &Device::Cpu).unwrap().transpose(6, 8).unwrap();
+    let norm = RmsNorm::new(zeros(&[2]), 1e-5, &slots(), "norm").unwrap();
+    assert!(text(norm.forward(&nine)).contains("[..., 2] of at most 8 axes"));
+    assert!(text(mlp.forward(&zeros(&[1, 1, 1, 1, 1, 1, 1, 1, 4]))).contains("[..., 4] of at most 8 axes"));
 }

@@ -23,7 +23,11 @@ fn an_unknown_kernel_says_how_to_make_it_known() {
     let error = hub.get(&"kernelhub/rmsnorm".parse().unwrap(), 1, Cpu).unwrap_err();
     assert!(matches!(&error, HubError::Unknown { known, .. } if known.is_empty()), "{error:?}");
     assert_eq!(error.to_string(), "kernelhub/rmsnorm@v1 is not known here; no version of it is");
-    assert!(error.hint().unwrap().contains("cargo xtask fetch-kernels"));
+    assert!(error.hint().unwrap().contains("run `cargo xtask fetch-kernels`"));
+    let slip = hub.get(&"kernelhub/rmsnrom".parse().unwrap(), 1, Cpu).unwrap_err();
+    assert!(slip.hint().unwrap().starts_with("did you mean kernelhub/rmsnorm?"), "{:?}", slip.hint());
+    let stranger = hub.get(&"kernelhub/conv2d".parse().unwrap(), 1, Cpu).unwrap_err();
+    assert!(stranger.hint().unwrap().ends_with("activation, flash-attn2, rmsnorm, rotary"), "{:?}", stranger.hint());
     let error = hub.get(&"somebody/kernel".parse().unwrap(), 1, Cpu).unwrap_err();
     assert!(matches!(&error, HubError::Fetch(kernelhub::fetch::FetchError::Offline { .. })), "{error:?}");
     assert!(error.to_string().contains("somebody/kernel@v1"), "{error}");
