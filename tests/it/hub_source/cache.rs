@@ -22,7 +22,7 @@ fn filled_by_python(home: &Path, published: &Published, prefix: &str, links: boo
     let repo = home.join("hub").join(format!("{prefix}--kernels-community--rmsnorm"));
     fs::create_dir_all(repo.join("blobs")).unwrap();
     for (path, bytes) in &published.files {
-        let id = if path.ends_with(".so") {
+        let id = if Path::new(path).extension().is_some_and(|extension| extension == "so") {
             BlobId::Sha256(Sha256Digest::of(bytes))
         } else {
             BlobId::Git(GitOid::of_blob(bytes))

@@ -41,7 +41,7 @@ fn of(part: &'static str, lie: fn(Reply) -> Reply) -> impl Fn(&Request, Reply) -
     move |request, reply| if request.path.contains(part) { lie(reply) } else { reply }
 }
 
-fn edit(reply: Reply, change: impl FnOnce(&mut Value)) -> Reply {
+fn edit(reply: &Reply, change: impl FnOnce(&mut Value)) -> Reply {
     let mut value: Value = serde_json::from_slice(&reply.body).unwrap();
     change(&mut value);
     json_reply(&value)
@@ -55,7 +55,7 @@ fn lengths_are_hints() {
             if !request.path.contains("/tree/") || request.path.contains("recursive=false") {
                 return reply;
             }
-            edit(reply, |value| {
+            edit(&reply, |value| {
                 for entry in value.as_array_mut().unwrap() {
                     entry["size"] = size.into();
                 }
@@ -102,7 +102,7 @@ fn bytes_are_held_to_their_digest() {
     assert!(matches!(told(gzip), Err(FetchError::Encoding { .. })));
     // The tree and the metadata name other bytes for one file.
     let other = of("recursive=true", |reply| {
-        edit(reply, |value| {
+        edit(&reply, |value| {
             for entry in value.as_array_mut().unwrap() {
                 if entry["lfs"].is_object() {
                     entry["lfs"]["oid"] = "ab".repeat(32).into();
@@ -193,7 +193,7 @@ fn names_in_listings_cannot_leave_their_folder() {
             if !request.path.contains("recursive=true") {
                 return reply;
             }
-            edit(reply, |value| {
+            edit(&reply, |value| {
                 value.as_array_mut().unwrap()[0]["path"] = format!("build/{VARIANT}/{name}").into();
             })
         };
@@ -204,13 +204,13 @@ fn names_in_listings_cannot_leave_their_folder() {
             if !request.path.contains("recursive=true") {
                 return reply;
             }
-            edit(reply, |value| value.as_array_mut().unwrap()[0]["path"] = path.into())
+            edit(&reply, |value| value.as_array_mut().unwrap()[0]["path"] = path.into())
         };
         assert!(matches!(told(lie), Err(FetchError::Listing { .. })), "{path}");
     }
     // Twice, at least where case is ignored.
     let twice = of("recursive=true", |reply| {
-        edit(reply, |value| {
+        edit(&reply, |value| {
             let mut entry = value[0].clone();
             entry["path"] = entry["path"].as_str().unwrap().replace("__init__", "__INIT__").into();
             value.as_array_mut().unwrap().push(entry);
@@ -219,7 +219,7 @@ fn names_in_listings_cannot_leave_their_folder() {
     assert!(matches!(told(twice), Err(FetchError::Listing { .. })));
     // Builds with wild names are shown, not used.
     told(of("recursive=false", |reply| {
-        edit(reply, |value| {
+        edit(&reply, |value| {
             let wild = ["../..", "build/../../x", "build/", "build/a\nb", "build/wgsl-", &"build/x".repeat(9999)];
             for path in wild {
                 value.as_array_mut().unwrap().push(serde_json::json!({"type": "directory", "path": path}));

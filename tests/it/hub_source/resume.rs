@@ -40,6 +40,8 @@ fn ranges(fake: &FakeHub) -> Vec<String> {
         .collect()
 }
 
+type Lie = fn(&Request, Reply) -> Reply;
+
 #[test]
 fn a_transfer_that_breaks_off_goes_on_where_it_was() {
     let (fake, _) = one();
@@ -88,7 +90,7 @@ fn lies_about_ranges_end_in_the_right_file_or_a_typed_error() {
         }
         reply
     };
-    let lies: [(&str, fn(&Request, Reply) -> Reply); 5] = [
+    let lies: [(&str, Lie); 5] = [
         ("start elsewhere", start_elsewhere),
         ("says nothing", says_nothing),
         ("other tag", other_tag),

@@ -231,7 +231,7 @@ pub(crate) fn fast() -> FetchOptions {
             max_delay: Duration::from_millis(20),
             budget: Duration::from_secs(6),
         },
-        lock_timeout: Duration::from_secs(60),
+        lock_timeout: Duration::from_mins(1),
         ..FetchOptions::default()
     }
 }
