@@ -126,7 +126,10 @@ impl Hint for HubError {
             Self::Unknown { repo, .. } if repo.owner() == "kernelhub" => Some(own_kernel_hint(repo)),
             Self::Unknown { .. } => Some("name the kernel's manifest, a file or a URL, with --manifest".to_owned()),
             Self::NoVersion { repo, known } => Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1))),
-            Self::Resolve { source, .. } => source.hint(),
+            Self::Resolve { repo, source, .. } => {
+                let others = format!("`kernelhub versions {repo}` shows whether another version fits");
+                Some(source.hint().map_or(others.clone(), |hint| format!("{hint}; {others}")))
+            }
             Self::Fetch(source) => source.hint(),
             Self::Verify(source) => source.hint(),
             Self::Load(source) => source.hint(),

@@ -289,7 +289,7 @@ fn a_build_that_cannot_be_read_is_not_called_damaged() {
         run(cache.path(), &["get", "kernelhub-tests/unreadable@v1", "--json", "--manifest", text(pack.folder())]);
     let fetched: Value = serde_json::from_str(&fetched.succeeded()).unwrap();
     let library = Path::new(fetched["library"]["path"].as_str().unwrap());
-    std::fs::set_permissions(library, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(library, std::fs::Permissions::from_mode(0o000)).unwrap();
     if std::fs::File::open(library).is_ok() {
         return; // This user may read everything.
     }

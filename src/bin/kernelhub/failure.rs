@@ -53,7 +53,7 @@ fn shown(text: &str) -> String {
         Some((end, _)) => format!("{}... (cut; the whole line has {} bytes)", &line[..end], line.len()),
         None => line.to_owned(),
     };
-    crate::output::plain(text).split('\n').map(cut).collect::<Vec<_>>().join("\n")
+    crate::output::plain(text).trim_end().split('\n').map(cut).collect::<Vec<_>>().join("\n")
 }
 
 impl fmt::Display for Failure {

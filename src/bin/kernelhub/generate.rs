@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kernelhub::fetch::Environment;
 use kernelhub::swap::KernelConfig;
 
 use crate::failure::Failure;
@@ -29,7 +30,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         None => KernelConfig::standard()?,
     };
     let (model, tokenizer) = options.generate.load().map_err(Failure::plain)?;
-    let report = if options.no_kernels {
+    let report = if let Some(why) = why_off(options.no_kernels, &Environment::read()?) {
+        eprintln!("kernels are off: {why}");
         model.disable_kernels()
     } else {
         let (hub, _) = options.hub.hub()?;
@@ -41,6 +43,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Who switched kernels off. The variables mean what they mean to the Python tools.
+fn why_off(no_kernels: bool, environment: &Environment) -> Option<&'static str> {
+    match environment {
+        _ if no_kernels => Some("--no-kernels"),
+        Environment { use_hub_kernels: false, .. } => Some("USE_HUB_KERNELS says no"),
+        Environment { disable_kernel_mapping: true, .. } => Some("DISABLE_KERNEL_MAPPING says yes"),
+        _ => None,
+    }
+}
+
 fn read_config(path: &Path) -> Result<KernelConfig, Failure> {
     let origin = path.display().to_string();
     let text =
@@ -49,5 +61,25 @@ fn read_config(path: &Path) -> Result<KernelConfig, Failure> {
         Some("toml") => Ok(KernelConfig::from_toml(&text, &origin)?),
         Some("json") => Ok(KernelConfig::from_json(&text, &origin)?),
         _ => Err(Failure::new(format!("{origin} is neither a .toml nor a .json file"), None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernelhub::fetch::Environment;
+
+    use super::why_off;
+
+    #[test]
+    fn the_switches_of_the_environment_are_obeyed_and_named() {
+        let off = |no_kernels, name: &str, value: &str| {
+            let environment = Environment::read_with(&|asked| (asked == name).then(|| value.into())).unwrap();
+            why_off(no_kernels, &environment)
+        };
+        assert_eq!(off(false, "", ""), None);
+        assert_eq!(off(true, "", ""), Some("--no-kernels"));
+        assert_eq!(off(false, "USE_HUB_KERNELS", "1"), None);
+        assert_eq!(off(false, "USE_HUB_KERNELS", "0"), Some("USE_HUB_KERNELS says no"));
+        assert_eq!(off(false, "DISABLE_KERNEL_MAPPING", "1"), Some("DISABLE_KERNEL_MAPPING says yes"));
     }
 }

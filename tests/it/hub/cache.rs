@@ -176,7 +176,14 @@ fn what_has_no_end_is_not_read_to_its_end() {
     let root = kernel.snapshot().root();
     // Files with holes: a terabyte each, and nothing on the disk.
     for name in ["libendless.so", "layers.toml", "unlisted.bin"] {
-        fs::OpenOptions::new().write(true).create(true).open(root.join(name)).unwrap().set_len(1 << 40).unwrap();
+        fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(root.join(name))
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
     }
     let offline = || remote.builder().offline(true).build().unwrap();
     let HubError::Verify(VerifyError::Violations { violations, .. }) = offline().get(&remote.repo, 1, Cpu).unwrap_err()

@@ -92,5 +92,10 @@ fn a_kernel_without_a_build_for_the_device_shows_the_trace() {
     assert_eq!(error.to_string(), "no build of kernelhub-tests/trace@v1 fits");
     let cause = error.source().unwrap().to_string();
     assert!(cause.contains("tvm-ffi01-cpu-x86_64-linux") && cause.contains("cuda"), "{cause}");
-    assert!(error.hint().is_some());
+    assert!(
+        error
+            .hint()
+            .unwrap()
+            .ends_with("`kernelhub versions kernelhub-tests/trace` shows whether another version fits")
+    );
 }
