@@ -12,6 +12,11 @@ pub enum ModelError {
         #[source]
         source: std::io::Error,
     },
+    #[error("cannot write to standard output")]
+    Output {
+        #[source]
+        source: std::io::Error,
+    },
     #[error("{} is not a valid {format} file", path.display())]
     Format {
         path: PathBuf,

@@ -100,9 +100,11 @@ impl GenerateOptions {
     }
 }
 
+/// Writes a piece of the answer. A reader that goes away, as with `| head -1`, wants no more of it, which is no error.
 fn show(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|source| ModelError::Io { path: "standard output".into(), source })
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(source) if source.kind() != std::io::ErrorKind::BrokenPipe => Err(ModelError::Output { source }),
+        _ => Ok(()),
+    }
 }
