@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::find::Found;
 use super::{Hub, HubError, KernelTimes, milliseconds};
-use crate::fetch::{Anchor, Builds, Cancel, Cost, FetchError, Fetched, Reuse, Revision, Session, Source};
+use crate::fetch::{Anchor, Builds, Cancel, Cost, Fetched, Reuse, Revision, Session, Source};
 use crate::manifest::{KernelManifest, Source as ManifestSource};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, resolve};
@@ -150,8 +150,8 @@ impl Hub {
         }
     }
 
-    /// Fetches one build if it isn't there, and verifies it. Damaged files are fetched again, once, unless that
-    /// takes a socket and the hub is offline.
+    /// Fetches one build if it isn't there, and verifies it. Damaged files are fetched again, once, unless
+    /// offline.
     pub(super) fn fetch_verified(&self, found: &Found<'_>, session: &Session<'_>) -> Result<Prefetched, HubError> {
         let Found { source, builds, chosen, .. } = found;
         let mut times = KernelTimes::default();
@@ -169,7 +169,8 @@ impl Hub {
             source: source.name(),
             notes: builds.notes.clone(),
         };
-        let may_repair = *fetched.snapshot.anchor() != Anchor::Local;
+        // Offline means what is here: damage is said, whatever could be fetched from this machine.
+        let may_repair = !self.options.offline && *fetched.snapshot.anchor() != Anchor::Local;
         let damage = match verified {
             Ok(snapshot) => return Ok(done(snapshot, fetched, false, times)),
             Err(error @ VerifyError::Violations { .. }) if may_repair => error,
@@ -178,12 +179,7 @@ impl Hub {
         let (repo, variant) = (&builds.repo, fetched.snapshot.variant());
         self.progress.note(&format!("{repo} ({variant}) is damaged in the cache, fetching it again: {damage}"));
         let clock = Instant::now();
-        let again = match source.fetch(builds, *chosen, &Session { reuse: Reuse::Replace, ..*session }) {
-            Ok(again) => again,
-            // Nothing can be done about it offline, so that the damage is what there is to report.
-            Err(FetchError::Offline { .. }) => return Err(damage.into()),
-            Err(error) => return Err(error.into()),
-        };
+        let again = source.fetch(builds, *chosen, &Session { reuse: Reuse::Replace, ..*session })?;
         times.fetch_ms += milliseconds(clock);
         let clock = Instant::now();
         let snapshot = verify(&again.snapshot)?;

@@ -119,7 +119,9 @@ impl Hint for VerifyError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Absent { .. } => Some("fetch the kernel first".to_owned()),
-            Self::Violations { .. } => Some("fetch the kernel again in replacement of the cached files".to_owned()),
+            Self::Violations { .. } => {
+                Some("get the kernel once while online: damaged files are then fetched again".to_owned())
+            }
             Self::Metadata { source, .. } | Self::Layers { source, .. } => source.hint(),
             Self::LibraryCount { found, .. } if found.is_empty() => {
                 Some("this build holds shaders or Python only; load it by that route".to_owned())
