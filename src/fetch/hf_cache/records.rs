@@ -114,6 +114,16 @@ impl Records {
         (record.schema == SCHEMA).then_some(record)
     }
 
+    /// Drops what was listed for a commit: it turned out to disagree with the commit's files.
+    pub(in crate::fetch) fn forget_builds(&self, repo: &RepoId, repo_type: RepoType, commit: CommitId) {
+        let path = self.builds_path(repo, repo_type, commit);
+        if let Err(error) = std::fs::remove_file(&path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path = %path.display(), "a listing that disagrees with its files could not be dropped");
+        }
+    }
+
     pub(in crate::fetch) fn write_builds(
         &self,
         repo: &RepoId,

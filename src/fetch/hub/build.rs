@@ -187,6 +187,14 @@ impl Build<'_> {
         self.source.lock(self.repo, &folder, session).map(Some)
     }
 
+    /// Drops the recorded listing where the files or the metadata are other than it says: a commit's listing never
+    /// changes, but a server may have given a wrong one, and the next try asks again.
+    pub(super) fn doubt_listing(&self, error: &FetchError) {
+        if matches!(error, FetchError::Content { .. } | FetchError::Listing { .. } | FetchError::FileDigest { .. }) {
+            self.source.records.forget_builds(self.repo, self.pin.repo_type, self.pin.commit);
+        }
+    }
+
     /// Brings what is missing.
     pub(super) fn fetch(&self, builds: &Builds, session: &Session<'_>) -> Result<Fetched, FetchError> {
         let span = tracing::debug_span!("fetch", repo = %self.repo, commit = %self.pin.commit, variant = %self.variant);

@@ -355,12 +355,13 @@ impl Source for HubSource {
         session: &Session<'_>,
     ) -> Result<Option<Metadata>, FetchError> {
         let build = self.build(builds, candidate)?;
-        let (metadata, _) = build.metadata(session)?;
+        let (metadata, _) = build.metadata(session).inspect_err(|error| build.doubt_listing(error))?;
         build.check_metadata(builds, &metadata)?;
         Ok(Some(metadata))
     }
 
     fn fetch(&self, builds: &Builds, candidate: usize, session: &Session<'_>) -> Result<Fetched, FetchError> {
-        self.build(builds, candidate)?.fetch(builds, session)
+        let build = self.build(builds, candidate)?;
+        build.fetch(builds, session).inspect_err(|error| build.doubt_listing(error))
     }
 }
