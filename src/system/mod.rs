@@ -155,11 +155,15 @@ mod tests {
 
     #[test]
     fn this_machine_is_probed_cheaply_and_survives_json() {
-        let start = std::time::Instant::now();
+        let timed = || {
+            let start = std::time::Instant::now();
+            drop(SystemInfo::probe_in(&Environment::default()));
+            start.elapsed()
+        };
+        // The least of a few, so that it speaks of the probe and not of what else the machine does.
+        let took = (0..5).map(|_| timed()).min().unwrap();
         let system = SystemInfo::probe_in(&Environment::default());
-        let took = start.elapsed();
-        // Starting a GPU driver takes 200 ms and more; a busy machine may stretch the rest.
-        assert!(took < std::time::Duration::from_millis(150), "{took:?}");
+        assert!(took < std::time::Duration::from_millis(20), "{took:?}");
         assert_eq!(system.arch, Arch::from_word(std::env::consts::ARCH));
         assert!(system.unprobed.contains(&DeviceKey::Cuda) && !system.unprobed.contains(&DeviceKey::Cpu));
         assert!(system.cpu.logical_cores.is_some_and(|cores| cores > 0));
