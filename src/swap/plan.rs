@@ -1,34 +1,12 @@
 //! The pure decision: which kernel fills each slot.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::acquire::{Kernels, Pick};
 use super::report::{LayerReport, Outcome, Reason, Report};
 use super::{Mode, Slot, SlotSpec};
 use crate::bind::{AttentionKernel, GatedActivationKernel, LayerKernel, RmsNormKernel, RotaryKernel};
 use crate::variant::DeviceKey;
-
-/// What the configuration and the provider gave for one layer name in one mode.
-#[derive(Debug, Clone)]
-pub(super) enum Pick {
-    Kernel(Arc<LayerKernel>),
-    Disabled,
-    NotMapped,
-}
-
-/// Every kernel that the configuration names for the model's device, by layer name and mode.
-#[derive(Debug, Default)]
-pub(super) struct Picks {
-    pub(super) by_layer: BTreeMap<(String, Mode), Pick>,
-}
-
-impl Picks {
-    /// Whether the configuration switches layers off for `mode`, and asks for no kernel.
-    pub(super) fn only_disables(&self, mode: Mode) -> bool {
-        let of_mode = || self.by_layer.iter().filter(|((_, of), _)| *of == mode).map(|(_, pick)| pick);
-        of_mode().any(|pick| matches!(pick, Pick::Disabled)) && !of_mode().any(|pick| matches!(pick, Pick::Kernel(_)))
-    }
-}
 
 /// What fills each slot. Immutable once published.
 #[derive(Debug)]
@@ -39,31 +17,28 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Every layer on its reference code.
-    pub(super) fn reference(specs: &[SlotSpec], device: DeviceKey, mode: Mode) -> Self {
-        let layers = specs.iter().map(|spec| LayerReport::new(spec, Outcome::Reference(Reason::KernelsOff))).collect();
-        Self { mode, kernels: vec![None; specs.len()].into(), report: Report { device, mode, layers } }
+    /// Every layer on its reference code, for one reason.
+    pub(super) fn reference(specs: &[SlotSpec], device: DeviceKey, mode: Mode, reason: &Reason) -> Self {
+        let layers = specs.iter().map(|spec| LayerReport::new(spec, Outcome::Reference(reason.clone()))).collect();
+        let report = Report { device, mode, layers, notes: Vec::new() };
+        Self { mode, kernels: vec![None; specs.len()].into(), report }
     }
 
     /// Decides for every slot. Pure: equal arguments give equal plans.
-    pub(super) fn decide(specs: &[SlotSpec], picks: &Picks, device: DeviceKey, mode: Mode) -> Self {
-        let mut kernels = Vec::with_capacity(specs.len());
+    pub(super) fn decide(specs: &[SlotSpec], kernels: &Kernels, device: DeviceKey, mode: Mode) -> Self {
+        let mut taken = Vec::with_capacity(specs.len());
         let mut layers = Vec::with_capacity(specs.len());
         for spec in specs {
-            let pick = picks.by_layer.get(&(spec.layer.clone(), mode)).unwrap_or(&Pick::NotMapped);
-            let decision = match pick {
-                Pick::NotMapped => Err(Reason::NotMapped { device }),
-                Pick::Disabled => Err(Reason::Disabled),
-                Pick::Kernel(kernel) => fits(spec, kernel, mode).map_or_else(|| Ok(Arc::clone(kernel)), Err),
-            };
-            let outcome = match &decision {
+            let Pick { kernel, tried } = kernels.pick(spec, mode);
+            let outcome = match &kernel {
                 Ok(kernel) => Outcome::Kernel(kernel.meta().identity.clone()),
                 Err(reason) => Outcome::Reference(reason.clone()),
             };
-            kernels.push(decision.ok());
-            layers.push(LayerReport::new(spec, outcome));
+            taken.push(kernel.ok());
+            layers.push(LayerReport { tried, ..LayerReport::new(spec, outcome) });
         }
-        Self { mode, kernels: kernels.into(), report: Report { device, mode, layers } }
+        let report = Report { device, mode, layers, notes: kernels.notes().to_vec() };
+        Self { mode, kernels: taken.into(), report }
     }
 
     /// What the plan was made for.
@@ -120,9 +95,15 @@ impl Plan {
 }
 
 /// Why `kernel` cannot take the slot, or `None`.
-fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
+///
+/// What the kernel says of itself beats the mapping: one that was registered for training and has no backward takes no
+/// layer in training.
+pub(super) fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
     let meta = kernel.meta();
     let kernel = meta.identity.to_string();
+    if meta.contract != spec.contract {
+        return Some(Reason::Contract { kernel, expected: spec.contract.as_str(), actual: meta.contract.as_str() });
+    }
     if !meta.dtypes.contains(&spec.dtype) {
         return Some(Reason::Dtype { kernel, actual: spec.dtype, supported: meta.dtypes.clone() });
     }

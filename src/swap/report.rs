@@ -17,12 +17,43 @@ use crate::variant::DeviceKey;
 pub enum Reason {
     /// Kernels are off for the whole model.
     KernelsOff,
+    /// Kernels are off for the whole process.
+    SwitchedOff {
+        /// What switches them off, such as `USE_HUB_KERNELS says no`.
+        switch: &'static str,
+    },
     /// The layer was built after the current plan was made.
     NotPlanned,
     /// The configuration names no kernel for the layer on this device and in this mode.
     NotMapped {
         /// The model's device.
         device: DeviceKey,
+    },
+    /// The configuration goes by the device's capability, which is not known.
+    CapabilityUnknown {
+        /// The model's device.
+        device: DeviceKey,
+    },
+    /// The default table's entry for the layer cannot be read.
+    BadDefault {
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// The kernel cannot be had, and nobody insists on it: it is one of a list, or of the default table.
+    Unavailable {
+        /// The kernel.
+        kernel: String,
+        /// Why it cannot be had.
+        cause: String,
+    },
+    /// The kernel fulfils another contract than the layer's.
+    Contract {
+        /// The kernel.
+        kernel: String,
+        /// The layer's contract.
+        expected: &'static str,
+        /// The kernel's contract.
+        actual: &'static str,
     },
     /// The configuration switches the layer's kernel off.
     Disabled,
@@ -65,6 +96,15 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KernelsOff => write!(f, "kernels are off"),
+            Self::SwitchedOff { switch } => write!(f, "kernels are off: {switch}"),
+            Self::CapabilityUnknown { device } => {
+                write!(f, "its entries go by the capability of the {device} device, which is not known")
+            }
+            Self::BadDefault { fault } => write!(f, "the default mapping's entry is wrong: {fault}"),
+            Self::Unavailable { kernel, cause } => write!(f, "{kernel} cannot be had: {cause}"),
+            Self::Contract { kernel, expected, actual } => {
+                write!(f, "{kernel} fulfils the contract {actual}; the layer needs {expected}")
+            }
             Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
             Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
@@ -99,6 +139,15 @@ pub enum Outcome {
     Reference(Reason),
 }
 
+/// A kernel of a list that did not take the layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tried {
+    /// The kernel as configured.
+    pub kernel: String,
+    /// Why the next one was tried.
+    pub reason: String,
+}
+
 /// One layer's line of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LayerReport {
@@ -108,11 +157,14 @@ pub struct LayerReport {
     pub layer: String,
     /// What runs it.
     pub outcome: Outcome,
+    /// Kernels of a list that came before the outcome.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
 }
 
 impl LayerReport {
     pub(super) fn new(spec: &SlotSpec, outcome: Outcome) -> Self {
-        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome }
+        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome, tried: Vec::new() }
     }
 }
 
@@ -125,6 +177,9 @@ pub struct Report {
     pub mode: Mode,
     /// Every layer, in the order in which the model was built.
     pub layers: Vec<LayerReport>,
+    /// What else is to be known: kernels that a local folder takes the place of, entries that ask for trust.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl Report {
@@ -155,14 +210,18 @@ impl Report {
     /// Layer names with what runs them and how many there are.
     fn groups(&self) -> BTreeMap<(&str, String), usize> {
         let mut groups = BTreeMap::new();
-        for LayerReport { layer, outcome, .. } in &self.layers {
-            let what = match outcome {
+        for LayerReport { layer, outcome, tried, .. } in &self.layers {
+            let mut what = match outcome {
                 Outcome::Kernel(identity) => {
                     let digest = identity.sha256.to_string();
                     format!("{identity}  {}  sha256 {}", identity.variant, &digest[..12])
                 }
                 Outcome::Reference(reason) => format!("reference: {reason}"),
             };
+            for Tried { kernel, reason } in tried {
+                // The reason names the kernel as it was found.
+                what = format!("{what}; before it {kernel}: {reason}");
+            }
             *groups.entry((layer.as_str(), what)).or_insert(0) += 1;
         }
         groups
@@ -193,6 +252,9 @@ impl fmt::Display for Report {
         let width = groups.keys().map(|(layer, _)| layer.len()).max().unwrap_or(0);
         for ((layer, what), count) in &groups {
             writeln!(f, "{count:>5} x {layer:width$}  {what}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
         }
         write!(f, "{} of {} layers swapped for {} on {}", self.swapped(), self.total(), self.mode, self.device)
     }

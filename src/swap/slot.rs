@@ -1,13 +1,12 @@
 //! A model's slots and the plan that fills them.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::plan::{Pick, Picks};
+use super::acquire::Kernels;
 use super::report::{LayerReport, Outcome, Reason};
-use super::{Choice, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
+use super::{KernelConfig, KernelProvider, Mode, Plan, Report, SwapError, Target};
 use crate::bind::Contract;
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
@@ -32,23 +31,34 @@ pub struct SlotSpec {
 /// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.
 #[derive(Debug, Clone)]
 pub struct Slots {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    device: DeviceKey,
+pub(super) struct Shared {
+    pub(super) device: DeviceKey,
     state: Mutex<State>,
     plan: ArcSwap<Plan>,
 }
 
 /// What planning needs; never touched by a forward.
-#[derive(Debug, Default)]
-struct State {
-    specs: Vec<SlotSpec>,
-    mode: Mode,
-    /// `None`: kernels are off.
-    picks: Option<Picks>,
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) specs: Vec<SlotSpec>,
+    pub(super) mode: Mode,
+    /// What is in force outside of every scope.
+    base: Active,
+    /// The scopes that were begun and have not ended, by their number, and what is in force in each.
+    pub(super) scopes: Vec<(u64, Active)>,
+    pub(super) next_scope: u64,
+}
+
+/// Whether layers take kernels, and which.
+#[derive(Debug, Clone)]
+pub(super) enum Active {
+    /// Every layer runs its reference code, for this reason.
+    Off(Reason),
+    On(Arc<Kernels>),
 }
 
 /// A layer's place in the plan.
@@ -62,12 +72,12 @@ pub struct Slot {
 pub type PinnedPlan = Guard<Arc<Plan>>;
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // A panic while planning leaves the old state or the new one, both whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish(&self, plan: Plan) -> Report {
+    pub(super) fn publish(&self, plan: Plan) -> Report {
         let report = plan.report().clone();
         self.plan.store(Arc::new(plan));
         report
@@ -75,11 +85,49 @@ impl Shared {
 }
 
 impl State {
-    fn plan(&self, picks: Option<&Picks>, device: DeviceKey, mode: Mode) -> Plan {
-        match picks {
-            Some(picks) => Plan::decide(&self.specs, picks, device, mode),
-            None => Plan::reference(&self.specs, device, mode),
+    /// What is in force: in the scope that was begun last, or outside of every scope.
+    pub(super) fn active(&self) -> &Active {
+        self.scopes.last().map_or(&self.base, |(_, active)| active)
+    }
+
+    fn set_active(&mut self, active: Active) {
+        match self.scopes.last_mut() {
+            Some((_, innermost)) => *innermost = active,
+            None => self.base = active,
         }
+    }
+
+    pub(super) fn plan(&self, active: &Active, device: DeviceKey) -> Plan {
+        match active {
+            Active::On(kernels) => Plan::decide(&self.specs, kernels, device, self.mode),
+            Active::Off(reason) => Plan::reference(&self.specs, device, self.mode, reason),
+        }
+    }
+
+    /// The kernels of a configuration and the plan with them.
+    pub(super) fn acquire(
+        &self,
+        provider: &dyn KernelProvider,
+        config: KernelConfig,
+        device: DeviceKey,
+    ) -> Result<(Active, Plan), SwapError> {
+        if let Some(switch) = provider.switched_off() {
+            let active = Active::Off(Reason::SwitchedOff { switch });
+            let plan = self.plan(&active, device);
+            return Ok((active, plan));
+        }
+        let target = Target { device, capability: provider.capability(device) };
+        let asks = config.asks_for_kernels();
+        let (kernels, failure) = Kernels::acquire(&self.specs, provider, config, target)?;
+        let only_disables = kernels.only_disables(&self.specs, self.mode);
+        let active = Active::On(Arc::new(kernels));
+        let plan = self.plan(&active, device);
+        if !self.mode.is_training() && asks && plan.report().swapped() == 0 && !only_disables {
+            return Err(
+                failure.unwrap_or_else(|| SwapError::NothingSwapped { device, reasons: plan.report().reasons() })
+            );
+        }
+        Ok((active, plan))
     }
 }
 
@@ -87,8 +135,15 @@ impl Slots {
     /// No slots yet, on one kind of device, in inference mode; every layer runs its reference code.
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
-        let plan = Plan::reference(&[], device, Mode::default());
-        let shared = Shared { device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
+        let plan = Plan::reference(&[], device, Mode::default(), &Reason::KernelsOff);
+        let state = State {
+            specs: Vec::new(),
+            mode: Mode::default(),
+            base: Active::Off(Reason::KernelsOff),
+            scopes: Vec::new(),
+            next_scope: 0,
+        };
+        let shared = Shared { device, state: Mutex::new(state), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -117,22 +172,15 @@ impl Slots {
     /// returns what became of every layer. All or nothing: on an error the model keeps the plan that it had.
     ///
     /// # Errors
-    /// [`SwapError::UnknownLayer`] for a configured layer that the model lacks, [`SwapError::Kernel`] for a kernel that
-    /// cannot be had, [`SwapError::ContractMismatch`], and [`SwapError::NothingSwapped`] when the configuration is not
+    /// [`SwapError::UnknownLayer`] and [`SwapError::UnknownPath`] for a configured layer that the model lacks,
+    /// [`SwapError::Kernel`] and [`SwapError::NoneOf`] for a kernel that cannot be had, [`SwapError::ContractMismatch`],
+    /// [`SwapError::AmbiguousPath`], and [`SwapError::NothingSwapped`] when the configuration is not
     /// empty, the mode is inference and no kernel took a layer; a configuration that only disables layers is met by that.
     pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> Result<Report, SwapError> {
         let device = self.shared.device;
         let mut state = self.shared.state();
-        let picks = acquire(&state.specs, provider, config, device)?;
-        let plan = state.plan(Some(&picks), device, state.mode);
-        if !state.mode.is_training()
-            && !config.is_empty()
-            && plan.report().swapped() == 0
-            && !picks.only_disables(state.mode)
-        {
-            return Err(SwapError::NothingSwapped { device, reasons: plan.report().reasons() });
-        }
-        state.picks = Some(picks);
+        let (active, plan) = state.acquire(provider, config.clone(), device)?;
+        state.set_active(active);
         Ok(self.shared.publish(plan))
     }
 
@@ -140,8 +188,8 @@ impl Slots {
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn disable_kernels(&self) -> Report {
         let mut state = self.shared.state();
-        state.picks = None;
-        self.shared.publish(state.plan(None, self.shared.device, state.mode))
+        state.set_active(Active::Off(Reason::KernelsOff));
+        self.shared.publish(state.plan(state.active(), self.shared.device))
     }
 
     /// Plans again for `mode`. Nothing is loaded: the kernels of every mode were acquired by [`Self::use_kernels`].
@@ -173,7 +221,7 @@ impl Slots {
     fn change_mode(&self, change: impl FnOnce(Mode) -> Mode) -> Report {
         let mut state = self.shared.state();
         state.mode = change(state.mode);
-        self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, state.mode))
+        self.shared.publish(state.plan(state.active(), self.shared.device))
     }
 
     /// What runs every layer now: the report of the current plan, and the reference code of slots that were added after
@@ -182,58 +230,14 @@ impl Slots {
     pub fn report(&self) -> Report {
         let state = self.shared.state();
         let mut report = self.pin().report().clone();
-        let reason = if state.picks.is_some() { Reason::NotPlanned } else { Reason::KernelsOff };
+        let reason = match state.active() {
+            Active::On(_) => Reason::NotPlanned,
+            Active::Off(reason) => reason.clone(),
+        };
         let added = state.specs.iter().skip(report.layers.len());
         report.layers.extend(added.map(|spec| LayerReport::new(spec, Outcome::Reference(reason.clone()))));
         report
     }
-}
-
-/// Asks the provider for every kernel that the configuration names for the model's layers.
-fn acquire(
-    specs: &[SlotSpec],
-    provider: &dyn KernelProvider,
-    config: &KernelConfig,
-    device: DeviceKey,
-) -> Result<Picks, SwapError> {
-    let names: BTreeSet<&str> = specs.iter().map(|spec| spec.layer.as_str()).collect();
-    let unknown = config.layers().find(|layer| !names.contains(layer));
-    if let Some(unknown) = unknown.filter(|_| !config.allows_absent_layers()) {
-        return Err(SwapError::UnknownLayer {
-            layer: unknown.to_owned(),
-            available: names.into_iter().map(str::to_owned).collect(),
-        });
-    }
-    let mut picks = Picks::default();
-    for layer in names {
-        for mode in Mode::ALL {
-            let pick =
-                match config.choice(layer, device, mode) {
-                    None => Pick::NotMapped,
-                    Some(Choice::Disabled) => Pick::Disabled,
-                    Some(Choice::Kernel(reference)) => {
-                        let wanted = reference.layer.as_deref().unwrap_or(layer);
-                        let kernel = provider.provide(reference, wanted, device).map_err(|source| {
-                            SwapError::Kernel { layer: layer.to_owned(), kernel: reference.to_string(), source }
-                        })?;
-                        let meta = kernel.meta();
-                        // One name may stand for several kinds of layer in a model; the kernel is for every one of them.
-                        let other = |spec: &&SlotSpec| spec.layer == layer && spec.contract != meta.contract;
-                        if let Some(spec) = specs.iter().find(other) {
-                            return Err(SwapError::ContractMismatch {
-                                layer: layer.to_owned(),
-                                kernel: meta.identity.to_string(),
-                                expected: spec.contract,
-                                actual: meta.contract,
-                            });
-                        }
-                        Pick::Kernel(kernel)
-                    }
-                };
-            picks.by_layer.insert((layer.to_owned(), mode), pick);
-        }
-    }
-    Ok(picks)
 }
 
 impl Slot {
