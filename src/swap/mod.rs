@@ -21,7 +21,7 @@ mod slot;
 
 pub use config::{Choice, KernelConfig, KernelConfigBuilder};
 pub use error::SwapError;
-pub use mode::Mode;
+pub use mode::{Mode, ModeError};
 pub use plan::Plan;
 pub use provider::{KernelProvider, ProvideError};
 pub use reference::{KernelRef, KernelRefError};

@@ -163,7 +163,10 @@ fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
     if let Some(limit) = meta.width_limit(spec.last_dim) {
         return Some(Reason::Limit { kernel, limit });
     }
-    let needs_gradient = mode == Mode::Training || spec.trainable;
+    if mode.is_compiled() && !meta.can_compile {
+        return Some(Reason::NotCompilable { kernel });
+    }
+    let needs_gradient = mode.is_training() || spec.trainable;
     if needs_gradient && !meta.has_backward {
         return Some(Reason::NoBackward { kernel, trainable: spec.trainable });
     }

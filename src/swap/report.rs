@@ -49,6 +49,11 @@ pub enum Reason {
         /// Whether it is needed because a weight of the layer is a variable, whatever the mode.
         trainable: bool,
     },
+    /// Forwards are recorded and replayed, and the kernel doesn't promise to bear it.
+    NotCompilable {
+        /// The kernel.
+        kernel: String,
+    },
     /// A gradient is needed, and the host calls no kernel's backward.
     BackwardNotCalled {
         /// The kernel.
@@ -73,6 +78,9 @@ impl fmt::Display for Reason {
             }
             Self::NoBackward { kernel, trainable: true } => {
                 write!(f, "{kernel} has no backward, and the layer's weight is a variable")
+            }
+            Self::NotCompilable { kernel } => {
+                write!(f, "{kernel} cannot be recorded and replayed, and a compiled model needs that")
             }
             Self::BackwardNotCalled { kernel } => {
                 write!(f, "{kernel} has a backward, but this host differentiates its reference code only")

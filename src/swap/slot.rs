@@ -156,10 +156,10 @@ impl Slots {
         let mut state = self.shared.state();
         let picks = acquire(&state.specs, provider, config, device)?;
         let plan = state.plan(Some(&picks), device, state.mode);
-        if state.mode == Mode::Inference
+        if !state.mode.is_training()
             && !config.is_empty()
             && plan.report().swapped() == 0
-            && !picks.only_disables(Mode::Inference)
+            && !picks.only_disables(state.mode)
         {
             return Err(SwapError::NothingSwapped { device, reasons: plan.report().reasons() });
         }
@@ -175,12 +175,36 @@ impl Slots {
         self.shared.publish(state.plan(None, self.shared.device, state.mode))
     }
 
-    /// Plans again for `mode`. Nothing is loaded: the kernels of both modes were acquired by [`Self::use_kernels`].
+    /// Plans again for `mode`. Nothing is loaded: the kernels of every mode were acquired by [`Self::use_kernels`].
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn set_mode(&self, mode: Mode) -> Report {
+        self.change_mode(|_| mode)
+    }
+
+    /// Plans again for training: layers keep only kernels that have a backward. Whether the model is compiled stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn train(&self) -> Report {
+        self.change_mode(Mode::training)
+    }
+
+    /// Plans again for inference. Whether the model is compiled stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn eval(&self) -> Report {
+        self.change_mode(Mode::inference)
+    }
+
+    /// Plans again for forwards that are recorded and replayed, or for such as are run as they come. Whether gradients
+    /// are needed stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn compile(&self, compiled: bool) -> Report {
+        self.change_mode(if compiled { Mode::compiled } else { Mode::eager })
+    }
+
+    /// One lock around reading the mode and replacing it, so that two threads' changes both count.
+    fn change_mode(&self, change: impl FnOnce(Mode) -> Mode) -> Report {
         let mut state = self.shared.state();
-        state.mode = mode;
-        self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, mode))
+        state.mode = change(state.mode);
+        self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, state.mode))
     }
 
     /// What runs every layer now: the report of the current plan, and the reference code of slots that were added after
@@ -213,7 +237,7 @@ fn acquire(
     }
     let mut picks = Picks::default();
     for layer in names {
-        for mode in [Mode::Inference, Mode::Training] {
+        for mode in Mode::ALL {
             let pick =
                 match config.choice(layer, device, mode) {
                     None => Pick::NotMapped,

@@ -140,10 +140,8 @@ impl Attention {
             let by_head = scores.reshape((batch, self.heads, q_len, kv_len))?;
             scores = by_head.broadcast_add(&mask)?.reshape((batch, self.kv_heads, group * q_len, kv_len))?;
         }
-        let weights = match mode {
-            Mode::Inference => ops::softmax_last_dim(&scores)?,
-            Mode::Training => ops::softmax(&scores, D::Minus1)?,
-        };
+        let weights =
+            if mode.is_training() { ops::softmax(&scores, D::Minus1)? } else { ops::softmax_last_dim(&scores)? };
         let mixed = weights.matmul(&foldable(&v)?)?.reshape((batch, self.heads, q_len, self.head_dim))?;
         mixed.to_dtype(dtype)?.transpose(1, 2)?.reshape((batch, q_len, self.heads * self.head_dim))
     }

@@ -100,13 +100,13 @@ impl RotaryEmbedding {
         let seq = self.check(q, k)?;
         let (cos, sin) = self.rows(offset, seq)?;
         let mode = mode_for(mode, &[q, k, &self.cos, &self.sin]);
-        let rotate = |x: &Tensor| match (mode, self.style) {
+        let rotate = |x: &Tensor| match (mode.is_training(), self.style) {
             // candle's operations divide by the length of a sequence, and of nothing every rotation is itself.
             _ if x.elem_count() == 0 => Ok(x.clone()),
-            (Mode::Inference, RotaryStyle::HalfSplit) => rotary_emb::rope(&x.contiguous()?, &cos, &sin),
-            (Mode::Inference, RotaryStyle::Interleaved) => rotary_emb::rope_i(&x.contiguous()?, &cos, &sin),
-            (Mode::Training, RotaryStyle::HalfSplit) => rotary_emb::rope_slow(x, &cos, &sin),
-            (Mode::Training, RotaryStyle::Interleaved) => rotary_emb::rope_i_slow(x, &cos, &sin),
+            (false, RotaryStyle::HalfSplit) => rotary_emb::rope(&x.contiguous()?, &cos, &sin),
+            (false, RotaryStyle::Interleaved) => rotary_emb::rope_i(&x.contiguous()?, &cos, &sin),
+            (true, RotaryStyle::HalfSplit) => rotary_emb::rope_slow(x, &cos, &sin),
+            (true, RotaryStyle::Interleaved) => rotary_emb::rope_i_slow(x, &cos, &sin),
         };
         Ok((rotate(q)?, rotate(k)?))
     }
