@@ -28,7 +28,7 @@ fn spec(path: &str, layer: &str) -> SlotSpec {
         dtype: DType::F32,
         last_dim: 8,
         trainable: false,
-        options: &[],
+        options: Vec::new(),
     }
 }
 
