@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::config::LookUp;
 use super::plan::fits;
-use super::report::{Reason, Tried};
+use super::report::Tried;
 use super::{
-    Choice, KernelConfig, KernelProvider, KernelRef, Mode, PathPattern, ProvideError, SlotSpec, SwapError, Target,
+    Choice, KernelConfig, KernelProvider, KernelRef, Mode, PathPattern, ProvideError, Reason, SlotSpec, SwapError,
+    Target,
 };
 use crate::bind::LayerKernel;
 
@@ -48,7 +49,15 @@ impl Kernels {
         let mut kinds = BTreeSet::new();
         for spec in specs {
             let path = by_path.then_some(spec.path.as_str());
-            let kind = (&spec.layer, path, spec.contract.as_str(), spec.dtype.as_str(), spec.last_dim, spec.trainable);
+            let kind = (
+                &spec.layer,
+                path,
+                spec.contract.as_str(),
+                spec.dtype.as_str(),
+                spec.last_dim,
+                spec.trainable,
+                &spec.options,
+            );
             if !kinds.insert(kind) {
                 continue;
             }

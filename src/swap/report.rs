@@ -5,129 +5,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Mode, SlotSpec};
+use super::group::Group;
+use super::{Mode, Reason, SlotSpec};
 use crate::bind::KernelIdentity;
-use crate::dtype::DType;
 use crate::variant::DeviceKey;
-
-/// Why a layer runs its reference code.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Reason {
-    /// Kernels are off for the whole model.
-    KernelsOff,
-    /// Kernels are off for the whole process.
-    SwitchedOff {
-        /// What switches them off, such as `USE_HUB_KERNELS says no`.
-        switch: &'static str,
-    },
-    /// The layer was built after the current plan was made.
-    NotPlanned,
-    /// The configuration names no kernel for the layer on this device and in this mode.
-    NotMapped {
-        /// The model's device.
-        device: DeviceKey,
-    },
-    /// The configuration goes by the device's capability, which is not known.
-    CapabilityUnknown {
-        /// The model's device.
-        device: DeviceKey,
-    },
-    /// The default table's entry for the layer cannot be read.
-    BadDefault {
-        /// What is wrong with it.
-        fault: String,
-    },
-    /// The kernel cannot be had, and nobody insists on it: it is one of a list, or of the default table.
-    Unavailable {
-        /// The kernel.
-        kernel: String,
-        /// Why it cannot be had.
-        cause: String,
-    },
-    /// The kernel fulfils another contract than the layer's.
-    Contract {
-        /// The kernel.
-        kernel: String,
-        /// The layer's contract.
-        expected: &'static str,
-        /// The kernel's contract.
-        actual: &'static str,
-    },
-    /// The configuration switches the layer's kernel off.
-    Disabled,
-    /// The kernel does not compute the layer's dtype.
-    Dtype {
-        /// The kernel.
-        kernel: String,
-        /// The layer's dtype.
-        actual: DType,
-        /// The kernel's dtypes.
-        supported: Vec<DType>,
-    },
-    /// The kernel does not take the layer's width.
-    Limit {
-        /// The kernel.
-        kernel: String,
-        /// The limit and the value that breaks it.
-        limit: String,
-    },
-    /// A gradient is needed and the kernel has no backward.
-    NoBackward {
-        /// The kernel.
-        kernel: String,
-        /// Whether it is needed because a weight of the layer is a variable, whatever the mode.
-        trainable: bool,
-    },
-    /// Forwards are recorded and replayed, and the kernel doesn't promise to bear it.
-    NotCompilable {
-        /// The kernel.
-        kernel: String,
-    },
-    /// A gradient is needed, and the host calls no kernel's backward.
-    BackwardNotCalled {
-        /// The kernel.
-        kernel: String,
-    },
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::KernelsOff => write!(f, "kernels are off"),
-            Self::SwitchedOff { switch } => write!(f, "kernels are off: {switch}"),
-            Self::CapabilityUnknown { device } => {
-                write!(f, "its entries go by the capability of the {device} device, which is not known")
-            }
-            Self::BadDefault { fault } => write!(f, "the default mapping's entry is wrong: {fault}"),
-            Self::Unavailable { kernel, cause } => write!(f, "{kernel} cannot be had: {cause}"),
-            Self::Contract { kernel, expected, actual } => {
-                write!(f, "{kernel} fulfils the contract {actual}; the layer needs {expected}")
-            }
-            Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
-            Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
-            Self::Disabled => write!(f, "disabled by the configuration"),
-            Self::Dtype { kernel, actual, supported } => {
-                let supported: Vec<_> = supported.iter().map(|dtype| dtype.as_str()).collect();
-                write!(f, "{kernel} computes {}, the layer is {actual}", supported.join(", "))
-            }
-            Self::Limit { kernel, limit } => write!(f, "{kernel}: {limit}"),
-            Self::NoBackward { kernel, trainable: false } => {
-                write!(f, "{kernel} has no backward, and training needs one")
-            }
-            Self::NoBackward { kernel, trainable: true } => {
-                write!(f, "{kernel} has no backward, and the layer's weight is a variable")
-            }
-            Self::NotCompilable { kernel } => {
-                write!(f, "{kernel} cannot be recorded and replayed, and a compiled model needs that")
-            }
-            Self::BackwardNotCalled { kernel } => {
-                write!(f, "{kernel} has a backward, but this host differentiates its reference code only")
-            }
-        }
-    }
-}
 
 /// What runs a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -135,6 +16,13 @@ impl fmt::Display for Reason {
 pub enum Outcome {
     /// A kernel took it.
     Kernel(KernelIdentity),
+    /// A kernel took it together with the other members of its group.
+    Fused {
+        /// Where the group stands in the model.
+        into: String,
+        /// The kernel.
+        kernel: KernelIdentity,
+    },
     /// Its reference code.
     Reference(Reason),
 }
@@ -146,6 +34,17 @@ pub struct Tried {
     pub kernel: String,
     /// Why the next one was tried.
     pub reason: String,
+}
+
+impl Outcome {
+    /// The kernel that took the layer, alone or with others.
+    #[must_use]
+    pub fn kernel(&self) -> Option<&KernelIdentity> {
+        match self {
+            Self::Kernel(kernel) | Self::Fused { kernel, .. } => Some(kernel),
+            Self::Reference(_) => None,
+        }
+    }
 }
 
 /// One layer's line of the report.
@@ -160,6 +59,40 @@ pub struct LayerReport {
     /// Kernels of a list that came before the outcome.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<Tried>,
+}
+
+/// What became of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupOutcome {
+    /// This kernel took all of its members.
+    Fused(KernelIdentity),
+    /// Its members were planned alone.
+    Apart(Reason),
+}
+
+/// One group's line of the report. Its members have lines of their own among the layers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GroupReport {
+    /// Where the group stands in the model.
+    pub path: String,
+    /// The fused layer's name in the mapping.
+    pub layer: String,
+    /// Where its members stand in the model.
+    pub members: Vec<String>,
+    /// What became of it.
+    pub outcome: GroupOutcome,
+    /// Kernels of a list that came before the outcome.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
+}
+
+impl GroupReport {
+    pub(super) fn new(specs: &[SlotSpec], group: &Group, outcome: GroupOutcome) -> Self {
+        let whole = &specs[group.whole];
+        let members = group.members.iter().map(|member| specs[*member].path.clone()).collect();
+        Self { path: whole.path.clone(), layer: whole.layer.clone(), members, outcome, tried: Vec::new() }
+    }
 }
 
 impl LayerReport {
@@ -177,22 +110,30 @@ pub struct Report {
     pub mode: Mode,
     /// Every layer, in the order in which the model was built.
     pub layers: Vec<LayerReport>,
+    /// Every group of layers that one kernel may take together, in the order in which they were declared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupReport>,
     /// What else is to be known: kernels that a local folder takes the place of, entries that ask for trust.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 impl Report {
+    /// Without layers.
+    pub(super) fn new(device: DeviceKey, mode: Mode) -> Self {
+        Self { device, mode, layers: Vec::new(), groups: Vec::new(), notes: Vec::new() }
+    }
+
     /// Number of layers with a slot.
     #[must_use]
     pub fn total(&self) -> usize {
         self.layers.len()
     }
 
-    /// Number of layers that a kernel took.
+    /// Number of layers that a kernel took, alone or with others: each layer of a group counts once.
     #[must_use]
     pub fn swapped(&self) -> usize {
-        self.layers.iter().filter(|layer| matches!(layer.outcome, Outcome::Kernel(_))).count()
+        self.layers.iter().filter(|layer| layer.outcome.kernel().is_some()).count()
     }
 
     /// The kernels in use, each once, by name.
@@ -200,21 +141,33 @@ impl Report {
     pub fn kernels(&self) -> Vec<&KernelIdentity> {
         let mut kernels = BTreeMap::new();
         for layer in &self.layers {
-            if let Outcome::Kernel(identity) = &layer.outcome {
+            if let Some(identity) = layer.outcome.kernel() {
                 kernels.insert(identity.to_string(), identity);
             }
         }
         kernels.into_values().collect()
     }
 
+    /// Appends what was added to the model since its plan was made, for `slots` slots: it runs its reference code.
+    pub(super) fn add_unplanned(&mut self, specs: &[SlotSpec], groups: &[Group], slots: usize, reason: &Reason) {
+        for (index, spec) in specs.iter().enumerate().skip(slots) {
+            match groups.iter().find(|group| group.whole == index) {
+                Some(group) => self.groups.push(GroupReport::new(specs, group, GroupOutcome::Apart(reason.clone()))),
+                None => self.layers.push(LayerReport::new(spec, Outcome::Reference(reason.clone()))),
+            }
+        }
+    }
+
     /// Layer names with what runs them and how many there are.
-    fn groups(&self) -> BTreeMap<(&str, String), usize> {
-        let mut groups = BTreeMap::new();
+    fn lines(&self) -> BTreeMap<(&str, String), usize> {
+        let by_path = |path: &str| self.groups.iter().find(|group| group.path == path);
+        let mut lines = BTreeMap::new();
         for LayerReport { layer, outcome, tried, .. } in &self.layers {
             let mut what = match outcome {
-                Outcome::Kernel(identity) => {
-                    let digest = identity.sha256.to_string();
-                    format!("{identity}  {}  sha256 {}", identity.variant, &digest[..12])
+                Outcome::Kernel(identity) => line_of(identity),
+                Outcome::Fused { into, kernel } => {
+                    let layer = by_path(into).map_or("a group", |group| &group.layer);
+                    format!("in {layer}: {}", line_of(kernel))
                 }
                 Outcome::Reference(reason) => format!("reference: {reason}"),
             };
@@ -222,9 +175,15 @@ impl Report {
                 // The reason names the kernel as it was found.
                 what = format!("{what}; before it {kernel}: {reason}");
             }
-            *groups.entry((layer.as_str(), what)).or_insert(0) += 1;
+            *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
         }
-        groups
+        for GroupReport { layer, outcome, members, .. } in &self.groups {
+            if let GroupOutcome::Apart(reason) = outcome {
+                let what = format!("not fused, its {} layers stand above: {reason}", members.len());
+                *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
+            }
+        }
+        lines
     }
 
     /// Why layers run their reference code, one line per layer name and reason.
@@ -234,7 +193,7 @@ impl Report {
             .iter()
             .filter_map(|layer| match &layer.outcome {
                 Outcome::Reference(reason) => Some(format!("{}: {reason}", layer.layer)),
-                Outcome::Kernel(_) => None,
+                Outcome::Kernel(_) | Outcome::Fused { .. } => None,
             })
             .collect();
         reasons.sort_unstable();
@@ -246,11 +205,17 @@ impl Report {
     }
 }
 
+/// A kernel as the table shows it.
+fn line_of(identity: &KernelIdentity) -> String {
+    let digest = identity.sha256.to_string();
+    format!("{identity}  {}  sha256 {}", identity.variant, &digest[..12])
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let groups = self.groups();
-        let width = groups.keys().map(|(layer, _)| layer.len()).max().unwrap_or(0);
-        for ((layer, what), count) in &groups {
+        let lines = self.lines();
+        let width = lines.keys().map(|(layer, _)| layer.len()).max().unwrap_or(0);
+        for ((layer, what), count) in &lines {
             writeln!(f, "{count:>5} x {layer:width$}  {what}")?;
         }
         for note in &self.notes {

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::acquire::Kernels;
-use super::report::{LayerReport, Outcome, Reason};
-use super::{KernelConfig, KernelProvider, Mode, Plan, Report, SwapError, Target};
+use super::group::Group;
+use super::scope::{self, Held, ModelNumber};
+use super::state::{Active, State};
+use super::{GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Reason, Report, SwapError};
 use crate::bind::Contract;
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
@@ -26,6 +27,9 @@ pub struct SlotSpec {
     pub last_dim: usize,
     /// Whether a weight of the layer is a variable that an optimizer trains.
     pub trainable: bool,
+    /// Optional parameters of the contract, such as `offset`, that the layer passes other values for than their
+    /// defaults. A kernel that does not take one of them cannot take the layer.
+    pub options: Vec<&'static str>,
 }
 
 /// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.
@@ -36,29 +40,10 @@ pub struct Slots {
 
 #[derive(Debug)]
 pub(super) struct Shared {
+    number: ModelNumber,
     pub(super) device: DeviceKey,
     state: Mutex<State>,
     plan: ArcSwap<Plan>,
-}
-
-/// What planning needs; never touched by a forward.
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) specs: Vec<SlotSpec>,
-    pub(super) mode: Mode,
-    /// What is in force outside of every scope.
-    base: Active,
-    /// The scopes that were begun and have not ended, by their number, and what is in force in each.
-    pub(super) scopes: Vec<(u64, Active)>,
-    pub(super) next_scope: u64,
-}
-
-/// Whether layers take kernels, and which.
-#[derive(Debug, Clone)]
-pub(super) enum Active {
-    /// Every layer runs its reference code, for this reason.
-    Off(Reason),
-    On(Arc<Kernels>),
 }
 
 /// A layer's place in the plan.
@@ -77,57 +62,16 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The slot at an index of [`State::specs`].
+    pub(super) fn slot(self: &Arc<Self>, index: usize) -> Slot {
+        Slot { index, shared: Arc::clone(self) }
+    }
+
     pub(super) fn publish(&self, plan: Plan) -> Report {
+        let plan = plan.of_model(self.number);
         let report = plan.report().clone();
         self.plan.store(Arc::new(plan));
         report
-    }
-}
-
-impl State {
-    /// What is in force: in the scope that was begun last, or outside of every scope.
-    pub(super) fn active(&self) -> &Active {
-        self.scopes.last().map_or(&self.base, |(_, active)| active)
-    }
-
-    fn set_active(&mut self, active: Active) {
-        match self.scopes.last_mut() {
-            Some((_, innermost)) => *innermost = active,
-            None => self.base = active,
-        }
-    }
-
-    pub(super) fn plan(&self, active: &Active, device: DeviceKey) -> Plan {
-        match active {
-            Active::On(kernels) => Plan::decide(&self.specs, kernels, device, self.mode),
-            Active::Off(reason) => Plan::reference(&self.specs, device, self.mode, reason),
-        }
-    }
-
-    /// The kernels of a configuration and the plan with them.
-    pub(super) fn acquire(
-        &self,
-        provider: &dyn KernelProvider,
-        config: KernelConfig,
-        device: DeviceKey,
-    ) -> Result<(Active, Plan), SwapError> {
-        if let Some(switch) = provider.switched_off() {
-            let active = Active::Off(Reason::SwitchedOff { switch });
-            let plan = self.plan(&active, device);
-            return Ok((active, plan));
-        }
-        let target = Target { device, capability: provider.capability(device) };
-        let asks = config.asks_for_kernels();
-        let (kernels, failure) = Kernels::acquire(&self.specs, provider, config, target)?;
-        let only_disables = kernels.only_disables(&self.specs, self.mode);
-        let active = Active::On(Arc::new(kernels));
-        let plan = self.plan(&active, device);
-        if !self.mode.is_training() && asks && plan.report().swapped() == 0 && !only_disables {
-            return Err(
-                failure.unwrap_or_else(|| SwapError::NothingSwapped { device, reasons: plan.report().reasons() })
-            );
-        }
-        Ok((active, plan))
     }
 }
 
@@ -135,15 +79,9 @@ impl Slots {
     /// No slots yet, on one kind of device, in inference mode; every layer runs its reference code.
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
-        let plan = Plan::reference(&[], device, Mode::default(), &Reason::KernelsOff);
-        let state = State {
-            specs: Vec::new(),
-            mode: Mode::default(),
-            base: Active::Off(Reason::KernelsOff),
-            scopes: Vec::new(),
-            next_scope: 0,
-        };
-        let shared = Shared { device, state: Mutex::new(state), plan: ArcSwap::from_pointee(plan) };
+        let number = ModelNumber::new();
+        let plan = Plan::reference(&[], &[], device, Mode::default(), &Reason::KernelsOff).of_model(number);
+        let shared = Shared { number, device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -157,15 +95,50 @@ impl Slots {
     /// reference code until the next plan.
     #[must_use]
     pub fn slot(&self, spec: SlotSpec) -> Slot {
-        let mut state = self.shared.state();
-        state.specs.push(spec);
-        Slot { index: state.specs.len() - 1, shared: Arc::clone(&self.shared) }
+        let index = self.shared.state().add(spec);
+        self.shared.slot(index)
+    }
+
+    /// Adds the slot of a group: layers that one kernel may take together. Called once by the host layer that spans
+    /// them, after their own slots were claimed. Under a plan that gives this slot a kernel, the members have none.
+    ///
+    /// # Errors
+    /// [`SwapError::Group`] when there is no member, or one is of another model, stands twice or is in another group.
+    pub fn group(&self, spec: GroupSpec) -> Result<Slot, SwapError> {
+        Group::claim(&self.shared, spec)
     }
 
     /// Pins the current plan. A model does so once per forward and hands it to every layer.
     #[must_use]
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
+    }
+
+    /// Pins the current plan for everything that this thread runs inside `forward`: each layer of this model that is
+    /// called there without a plan runs under the one that `forward` is given. Inside a scope of this model already,
+    /// `forward` runs under that scope's plan, so that a forward inside a forward is part of it.
+    ///
+    /// A scope is this thread's alone. A layer that `forward` runs on another thread, such as a rayon worker, pins for
+    /// itself there, unless it is given the plan or run inside [`Plan::scope`].
+    ///
+    /// # Examples
+    /// ```
+    /// use kernelhub::swap::{Mode, Slots};
+    /// use kernelhub::variant::DeviceKey;
+    ///
+    /// let slots = Slots::new(DeviceKey::Cpu);
+    /// let modes = slots.scope(|plan| {
+    ///     // Published now, and in force from the next forward on.
+    ///     slots.set_mode(Mode::Training);
+    ///     (plan.mode(), slots.scope(|plan| plan.mode()))
+    /// });
+    /// assert_eq!(modes, (Mode::Inference, Mode::Inference));
+    /// assert_eq!(slots.scope(|plan| plan.mode()), Mode::Training);
+    /// ```
+    pub fn scope<R>(&self, forward: impl FnOnce(&Arc<Plan>) -> R) -> R {
+        let number = self.shared.number;
+        scope::with_current(number, forward)
+            .unwrap_or_else(|forward| scope::enter(number, Held::Pinned(self.pin()), forward))
     }
 
     /// Gives the model's layers the kernels of `config`, for the current mode and for later changes of mode, and
@@ -229,22 +202,35 @@ impl Slots {
     #[must_use]
     pub fn report(&self) -> Report {
         let state = self.shared.state();
-        let mut report = self.pin().report().clone();
+        let plan = self.pin();
+        let mut report = plan.report().clone();
         let reason = match state.active() {
             Active::On(_) => Reason::NotPlanned,
             Active::Off(reason) => reason.clone(),
         };
-        let added = state.specs.iter().skip(report.layers.len());
-        report.layers.extend(added.map(|spec| LayerReport::new(spec, Outcome::Reference(reason.clone()))));
+        report.add_unplanned(&state.specs, &state.groups, plan.slots(), &reason);
         report
     }
 }
 
 impl Slot {
-    /// Pins the current plan, for a layer that is called alone.
+    /// Pins the current plan, whatever scope the thread is in.
     #[must_use]
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
+    }
+
+    /// Runs `forward` under the plan of the thread's scope of this model ([`Slots::scope`]), or where there is none,
+    /// under the one that is current now. What a layer that takes no plan runs its forward in.
+    #[inline]
+    pub fn with_plan<R>(&self, forward: impl FnOnce(&Plan) -> R) -> R {
+        let forward = |plan: &Arc<Plan>| forward(plan);
+        scope::with_current(self.shared.number, forward).unwrap_or_else(|forward| forward(&self.pin()))
+    }
+
+    /// Whether it is a slot of this model.
+    pub(super) fn is_of(&self, model: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, model)
     }
 
     /// The slot's index into its model's plan.

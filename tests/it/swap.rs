@@ -1,8 +1,16 @@
 //! Configurations, plans and their publication.
 
+mod chains;
 mod config;
+mod field_cases;
+mod forms;
 mod gradients;
+mod groups;
+mod overrides;
 mod plans;
+mod saved;
+mod scopes;
+mod sources;
 
 use std::sync::Arc;
 
