@@ -9,7 +9,7 @@ use super::native::{Absent, NativeBinding, NativeRoute};
 use super::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel, BindError,
     Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerNormKernel, LinearKernel, Parameter,
-    RmsNormKernel, RotaryKernel,
+    RmsNormKernel, RotaryKernel, Rounding,
 };
 use crate::digest::Sha256Digest;
 use crate::dtype::DType;
@@ -36,6 +36,8 @@ pub struct KernelIdentity {
     pub path: PathBuf,
     /// The digest of that file, as verified.
     pub sha256: Sha256Digest,
+    /// Where it rounds to the dtype of its tensors.
+    pub rounding: Rounding,
     /// How the ABI was checked; absent for shaders, which have none.
     pub handshake: Option<Handshake>,
 }
@@ -191,7 +193,7 @@ layer_kernels! {
 ///
 /// # Errors
 /// [`BindError::LayerMissing`], [`BindError::UnknownContract`], [`BindError::Arguments`], [`BindError::BackwardRefused`]
-/// when `layers.toml` does not fit the contracts; [`BindError::Load`] when the library lacks a declared function; [`BindError::Incomplete`] when the layer has
+/// and [`BindError::Rounding`] when `layers.toml` does not fit the contracts; [`BindError::Load`] when the library lacks a declared function; [`BindError::Incomplete`] when the layer has
 /// no function for native code, or no shader for a device; [`BindError::Shader`] when the shader does not compile.
 pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<LayerKernel, BindError> {
     let kernel = format!("{}@v{}", snapshot.repo(), snapshot.version());
@@ -207,6 +209,7 @@ pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<Lay
         contract: spec.contract.clone(),
         known: Contract::all().iter().map(|contract| contract.as_str()).collect(),
     })?;
+    let rounding = Rounding::of_layer(spec.rounding.as_deref(), contract, &kernel)?;
     let (route, function, path, sha256, handshake) = match code {
         Code::Native(library) => {
             let forward = spec.forward.as_ref().ok_or_else(|| BindError::Incomplete {
@@ -234,6 +237,7 @@ pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<Lay
         function,
         path,
         sha256,
+        rounding,
         handshake,
     };
     Ok(LayerKernel::new(meta(spec, identity, contract, &route), route))

@@ -26,6 +26,7 @@ mod native;
 mod output;
 mod rms_norm;
 mod rotary;
+mod rounding;
 #[cfg(feature = "wgpu")]
 mod shader;
 mod tensor;
@@ -45,4 +46,5 @@ pub use layer_norm::LayerNormKernel;
 pub use linear::LinearKernel;
 pub use rms_norm::RmsNormKernel;
 pub use rotary::{RotaryKernel, RotaryStyle};
+pub use rounding::{Rounding, Tolerance};
 pub use tensor::{Element, IndexElement, MAX_RANK, TensorMut, TensorRef};

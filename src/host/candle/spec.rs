@@ -3,7 +3,7 @@
 use candle_core::{DType as CandleDType, Device, Tensor};
 
 use super::LayerError;
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
 use crate::swap::{Mode, Slot, SlotSpec, Slots};
 use crate::variant::DeviceKey;
@@ -47,7 +47,7 @@ pub(super) fn float_dtype(layer: &'static str, tensor: &'static str, dtype: Cand
 /// `mode`, or training where a gradient is needed all the same: an input or a weight of this call tracks one, and a
 /// gradient is never cut because the model was left in inference mode.
 pub(super) fn mode_for(mode: Mode, tensors: &[&Tensor]) -> Mode {
-    if tensors.iter().any(|tensor| tensor.track_op()) { Mode::Training } else { mode }
+    if tensors.iter().any(|tensor| tensor.track_op()) { mode.training() } else { mode }
 }
 
 /// Claims the slot of a layer with two weights (or tables), which must be of one floating-point type.
@@ -74,5 +74,6 @@ pub(super) fn claim_pair(
         last_dim,
         trainable,
         options: Vec::new(),
+        rounding: Rounding::Dtype,
     }))
 }
