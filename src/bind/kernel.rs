@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::native::{Absent, NativeBinding, NativeRoute};
+use super::parity::Parity;
 use super::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel, BindError,
     Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerNormKernel, LinearKernel, Parameter,
@@ -65,6 +66,7 @@ pub struct LayerMeta {
     pub can_compile: bool,
     pub(super) absent: Absent,
     pub(super) backward_absent: Absent,
+    pub(super) parity: Parity,
 }
 
 impl LayerMeta {
@@ -120,6 +122,11 @@ impl Route {
     #[inline]
     pub(super) fn native(&self, meta: &LayerMeta) -> Result<&NativeBinding, BindError> {
         Ok(&self.functions(meta)?.forward)
+    }
+
+    /// Whether it runs on a GPU's memory.
+    pub(super) fn is_shader(&self) -> bool {
+        !matches!(self, Self::Native(_))
     }
 
     /// The native backward function, for tensors in host memory.
@@ -262,5 +269,6 @@ fn meta(spec: &LayerSpec, identity: KernelIdentity, contract: Contract, route: &
         can_compile: spec.can_compile,
         absent,
         backward_absent,
+        parity: Parity::default(),
     }
 }
