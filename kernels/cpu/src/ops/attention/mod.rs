@@ -6,7 +6,6 @@
 //! products with the keys as they lie, since transposing would cost more than it saves.
 
 mod block;
-mod multiply;
 mod softmax;
 mod split;
 mod tiles;
@@ -14,6 +13,7 @@ mod tiles;
 use half::{bf16, f16};
 
 use self::block::Attention;
+use super::multiply;
 use crate::call::{Args, DType, Failed, Tensor, launch};
 use crate::simd::Element;
 
