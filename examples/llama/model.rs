@@ -5,7 +5,7 @@ use candle_nn::{Embedding, Linear};
 use kernelhub::host::candle::{
     Attention, CausalMasks, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle, device_key_of,
 };
-use kernelhub::swap::{KernelConfig, KernelProvider, Mode, Plan, Report, Slots, SwapError};
+use kernelhub::swap::{KernelConfig, KernelProvider, Plan, Report, Slots, SwapError};
 
 use super::config::Config;
 use super::error::{ModelError, Result};
@@ -93,12 +93,12 @@ impl Llama {
 
     /// Readies the layers for training: only kernels with a backward stay.
     pub fn train(&self) -> Report {
-        self.slots.set_mode(Mode::Training)
+        self.slots.train()
     }
 
     /// Readies the layers for inference.
     pub fn eval(&self) -> Report {
-        self.slots.set_mode(Mode::Inference)
+        self.slots.eval()
     }
 
     /// The layers that kernels can take over.

@@ -158,6 +158,7 @@ impl KernelConfig {
         let chain: &[Registered] = match mode {
             Mode::Inference => &[Registered::Inference, Registered::Training, Registered::Fallback],
             Mode::Training => &[Registered::Training, Registered::Fallback],
+            Mode::InferenceCompile | Mode::TrainingCompile => &[Registered::Fallback],
         };
         let devices = self.layers.get(layer)?;
         // An Intel adapter seen through wgpu is an xpu: its own key goes first.
@@ -238,8 +239,8 @@ impl KernelConfigBuilder {
     /// [`SwapError::Config`] when `kernel` names no kernel.
     pub fn kernel_for_mode(self, layer: &str, device: DeviceKey, mode: Mode, kernel: &str) -> Result<Self, SwapError> {
         let registered = match mode {
-            Mode::Inference => Registered::Inference,
-            Mode::Training => Registered::Training,
+            Mode::Inference | Mode::InferenceCompile => Registered::Inference,
+            Mode::Training | Mode::TrainingCompile => Registered::Training,
         };
         self.insert(layer, device, registered, kernel)
     }

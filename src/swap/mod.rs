@@ -6,22 +6,26 @@
 //!
 //! A model's layers share one plan. A forward pins it once, so that no forward mixes two plans; a new plan is published
 //! whole or not at all, and forwards in flight finish on theirs. The price is one atomic load per forward, the gain is
-//! that swapping needs no lock on the hot path and no pause.
+//! that swapping needs no lock on the hot path and no pause. Layers take the plan as an argument, or find it in the
+//! scope that the forward runs in ([`Slots::scope`]).
 
 mod config;
 mod error;
+mod group;
 mod mode;
 mod plan;
 mod provider;
 mod reference;
 mod report;
+mod scope;
 mod slot;
 
 pub use config::{Choice, KernelConfig, KernelConfigBuilder};
 pub use error::SwapError;
-pub use mode::Mode;
+pub use group::GroupSpec;
+pub use mode::{Mode, ModeError};
 pub use plan::Plan;
 pub use provider::{KernelProvider, ProvideError};
 pub use reference::{KernelRef, KernelRefError};
-pub use report::{LayerReport, Outcome, Reason, Report};
+pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report};
 pub use slot::{PinnedPlan, Slot, SlotSpec, Slots};

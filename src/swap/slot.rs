@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
+use super::group::Group;
 use super::plan::{Pick, Picks};
-use super::report::{LayerReport, Outcome, Reason};
-use super::{Choice, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
+use super::report::Reason;
+use super::scope::{self, Held, ModelNumber};
+use super::{Choice, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
 use crate::bind::Contract;
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
@@ -27,6 +29,9 @@ pub struct SlotSpec {
     pub last_dim: usize,
     /// Whether a weight of the layer is a variable that an optimizer trains.
     pub trainable: bool,
+    /// Optional parameters of the contract, such as `offset`, that the layer passes other values for than their
+    /// defaults. A kernel that does not take one of them cannot take the layer.
+    pub options: Vec<&'static str>,
 }
 
 /// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.
@@ -36,7 +41,8 @@ pub struct Slots {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
+    number: ModelNumber,
     device: DeviceKey,
     state: Mutex<State>,
     plan: ArcSwap<Plan>,
@@ -44,8 +50,10 @@ struct Shared {
 
 /// What planning needs; never touched by a forward.
 #[derive(Debug, Default)]
-struct State {
-    specs: Vec<SlotSpec>,
+pub(super) struct State {
+    /// Layers and the wholes of groups, in the order in which they were built.
+    pub(super) specs: Vec<SlotSpec>,
+    pub(super) groups: Vec<Group>,
     mode: Mode,
     /// `None`: kernels are off.
     picks: Option<Picks>,
@@ -62,12 +70,18 @@ pub struct Slot {
 pub type PinnedPlan = Guard<Arc<Plan>>;
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // A panic while planning leaves the old state or the new one, both whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The slot at an index of [`State::specs`].
+    pub(super) fn slot(self: &Arc<Self>, index: usize) -> Slot {
+        Slot { index, shared: Arc::clone(self) }
+    }
+
     fn publish(&self, plan: Plan) -> Report {
+        let plan = plan.of_model(self.number);
         let report = plan.report().clone();
         self.plan.store(Arc::new(plan));
         report
@@ -77,9 +91,15 @@ impl Shared {
 impl State {
     fn plan(&self, picks: Option<&Picks>, device: DeviceKey, mode: Mode) -> Plan {
         match picks {
-            Some(picks) => Plan::decide(&self.specs, picks, device, mode),
-            None => Plan::reference(&self.specs, device, mode),
+            Some(picks) => Plan::decide(&self.specs, &self.groups, picks, device, mode),
+            None => Plan::reference(&self.specs, &self.groups, device, mode),
         }
+    }
+
+    /// The index of a new slot.
+    pub(super) fn add(&mut self, spec: SlotSpec) -> usize {
+        self.specs.push(spec);
+        self.specs.len() - 1
     }
 }
 
@@ -87,8 +107,9 @@ impl Slots {
     /// No slots yet, on one kind of device, in inference mode; every layer runs its reference code.
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
-        let plan = Plan::reference(&[], device, Mode::default());
-        let shared = Shared { device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
+        let number = ModelNumber::new();
+        let plan = Plan::reference(&[], &[], device, Mode::default()).of_model(number);
+        let shared = Shared { number, device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -102,15 +123,50 @@ impl Slots {
     /// reference code until the next plan.
     #[must_use]
     pub fn slot(&self, spec: SlotSpec) -> Slot {
-        let mut state = self.shared.state();
-        state.specs.push(spec);
-        Slot { index: state.specs.len() - 1, shared: Arc::clone(&self.shared) }
+        let index = self.shared.state().add(spec);
+        self.shared.slot(index)
+    }
+
+    /// Adds the slot of a group: layers that one kernel may take together. Called once by the host layer that spans
+    /// them, after their own slots were claimed. Under a plan that gives this slot a kernel, the members have none.
+    ///
+    /// # Errors
+    /// [`SwapError::Group`] when there is no member, or one is of another model, stands twice or is in another group.
+    pub fn group(&self, spec: GroupSpec) -> Result<Slot, SwapError> {
+        Group::claim(&self.shared, spec)
     }
 
     /// Pins the current plan. A model does so once per forward and hands it to every layer.
     #[must_use]
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
+    }
+
+    /// Pins the current plan for everything that this thread runs inside `forward`: each layer of this model that is
+    /// called there without a plan runs under the one that `forward` is given. Inside a scope of this model already,
+    /// `forward` runs under that scope's plan, so that a forward inside a forward is part of it.
+    ///
+    /// A scope is this thread's alone. A layer that `forward` runs on another thread, such as a rayon worker, pins for
+    /// itself there, unless it is given the plan or run inside [`Plan::scope`].
+    ///
+    /// # Examples
+    /// ```
+    /// use kernelhub::swap::{Mode, Slots};
+    /// use kernelhub::variant::DeviceKey;
+    ///
+    /// let slots = Slots::new(DeviceKey::Cpu);
+    /// let modes = slots.scope(|plan| {
+    ///     // Published now, and in force from the next forward on.
+    ///     slots.set_mode(Mode::Training);
+    ///     (plan.mode(), slots.scope(|plan| plan.mode()))
+    /// });
+    /// assert_eq!(modes, (Mode::Inference, Mode::Inference));
+    /// assert_eq!(slots.scope(|plan| plan.mode()), Mode::Training);
+    /// ```
+    pub fn scope<R>(&self, forward: impl FnOnce(&Arc<Plan>) -> R) -> R {
+        let number = self.shared.number;
+        scope::with_current(number, forward)
+            .unwrap_or_else(|forward| scope::enter(number, Held::Pinned(self.pin()), forward))
     }
 
     /// Gives the model's layers the kernels of `config`, for the current mode and for later changes of mode, and
@@ -125,10 +181,10 @@ impl Slots {
         let mut state = self.shared.state();
         let picks = acquire(&state.specs, provider, config, device)?;
         let plan = state.plan(Some(&picks), device, state.mode);
-        if state.mode == Mode::Inference
+        if !state.mode.is_training()
             && !config.is_empty()
             && plan.report().swapped() == 0
-            && !picks.only_disables(Mode::Inference)
+            && !picks.only_disables(state.mode)
         {
             return Err(SwapError::NothingSwapped { device, reasons: plan.report().reasons() });
         }
@@ -144,12 +200,36 @@ impl Slots {
         self.shared.publish(state.plan(None, self.shared.device, state.mode))
     }
 
-    /// Plans again for `mode`. Nothing is loaded: the kernels of both modes were acquired by [`Self::use_kernels`].
+    /// Plans again for `mode`. Nothing is loaded: the kernels of every mode were acquired by [`Self::use_kernels`].
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn set_mode(&self, mode: Mode) -> Report {
+        self.change_mode(|_| mode)
+    }
+
+    /// Plans again for training: layers keep only kernels that have a backward. Whether the model is compiled stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn train(&self) -> Report {
+        self.change_mode(Mode::training)
+    }
+
+    /// Plans again for inference. Whether the model is compiled stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn eval(&self) -> Report {
+        self.change_mode(Mode::inference)
+    }
+
+    /// Plans again for forwards that are recorded and replayed, or for such as are run as they come. Whether gradients
+    /// are needed stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn compile(&self, compiled: bool) -> Report {
+        self.change_mode(if compiled { Mode::compiled } else { Mode::eager })
+    }
+
+    /// One lock around reading the mode and replacing it, so that two threads' changes both count.
+    fn change_mode(&self, change: impl FnOnce(Mode) -> Mode) -> Report {
         let mut state = self.shared.state();
-        state.mode = mode;
-        self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, mode))
+        state.mode = change(state.mode);
+        self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, state.mode))
     }
 
     /// What runs every layer now: the report of the current plan, and the reference code of slots that were added after
@@ -157,10 +237,10 @@ impl Slots {
     #[must_use]
     pub fn report(&self) -> Report {
         let state = self.shared.state();
-        let mut report = self.pin().report().clone();
+        let plan = self.pin();
+        let mut report = plan.report().clone();
         let reason = if state.picks.is_some() { Reason::NotPlanned } else { Reason::KernelsOff };
-        let added = state.specs.iter().skip(report.layers.len());
-        report.layers.extend(added.map(|spec| LayerReport::new(spec, Outcome::Reference(reason.clone()))));
+        report.add_unplanned(&state.specs, &state.groups, plan.slots(), &reason);
         report
     }
 }
@@ -182,7 +262,7 @@ fn acquire(
     }
     let mut picks = Picks::default();
     for layer in names {
-        for mode in [Mode::Inference, Mode::Training] {
+        for mode in Mode::ALL {
             let pick =
                 match config.choice(layer, device, mode) {
                     None => Pick::NotMapped,
@@ -213,10 +293,23 @@ fn acquire(
 }
 
 impl Slot {
-    /// Pins the current plan, for a layer that is called alone.
+    /// Pins the current plan, whatever scope the thread is in.
     #[must_use]
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
+    }
+
+    /// Runs `forward` under the plan of the thread's scope of this model ([`Slots::scope`]), or where there is none,
+    /// under the one that is current now. What a layer that takes no plan runs its forward in.
+    #[inline]
+    pub fn with_plan<R>(&self, forward: impl FnOnce(&Plan) -> R) -> R {
+        let forward = |plan: &Arc<Plan>| forward(plan);
+        scope::with_current(self.shared.number, forward).unwrap_or_else(|forward| forward(&self.pin()))
+    }
+
+    /// Whether it is a slot of this model.
+    pub(super) fn is_of(&self, model: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, model)
     }
 
     /// The slot's index into its model's plan.

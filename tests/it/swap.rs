@@ -2,7 +2,9 @@
 
 mod config;
 mod gradients;
+mod groups;
 mod plans;
+mod scopes;
 
 use std::sync::Arc;
 

@@ -55,6 +55,7 @@ impl Attention {
             dtype,
             last_dim: head_dim,
             trainable,
+            options: Vec::new(),
         });
         Ok(Self { heads, kv_heads, head_dim, scale, masks: CausalMasks::default(), slot })
     }
@@ -72,12 +73,12 @@ impl Attention {
         self.scale
     }
 
-    /// Attends, under the plan that is current now.
+    /// Attends, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors
     /// When a shape is not the layer's, or the element types differ.
     pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
-        self.forward_in(&self.slot.pin(), q, k, v, causal)
+        self.slot.with_plan(|plan| self.forward_in(plan, q, k, v, causal))
     }
 
     /// Attends, under the plan that the model pinned.
@@ -140,10 +141,8 @@ impl Attention {
             let by_head = scores.reshape((batch, self.heads, q_len, kv_len))?;
             scores = by_head.broadcast_add(&mask)?.reshape((batch, self.kv_heads, group * q_len, kv_len))?;
         }
-        let weights = match mode {
-            Mode::Inference => ops::softmax_last_dim(&scores)?,
-            Mode::Training => ops::softmax(&scores, D::Minus1)?,
-        };
+        let weights =
+            if mode.is_training() { ops::softmax(&scores, D::Minus1)? } else { ops::softmax_last_dim(&scores)? };
         let mixed = weights.matmul(&foldable(&v)?)?.reshape((batch, self.heads, q_len, self.head_dim))?;
         mixed.to_dtype(dtype)?.transpose(1, 2)?.reshape((batch, q_len, self.heads * self.head_dim))
     }

@@ -7,7 +7,7 @@ use core::fmt;
 use kernelhub_abi::{DLTensor, TVMFFIAny, type_index};
 
 use super::error::{Failed, Kind, fail};
-use super::tensor::{ElementType, Tensor};
+use super::tensor::{ElementType, IndexType, Tensor};
 
 /// The type index of tvm-ffi's own tensor object, which Python passes: a header, and then a `DLTensor`.
 const TENSOR_OBJECT: i32 = 70;
@@ -79,6 +79,13 @@ impl Args<'_> {
             self.tensor(index, slot)?;
         }
         Ok(slots.each_ref())
+    }
+
+    /// The tensor of positions or lengths at `index`, checked as far as it alone can be.
+    pub(crate) fn index_tensor(&self, index: usize) -> Result<Tensor<IndexType>, Failed> {
+        let mut slot = Tensor::EMPTY;
+        self.tensor(index, &mut slot)?;
+        Ok(slot)
     }
 
     /// The tensor at `index`, read into `slot`, in place, and checked as far as it alone can be.

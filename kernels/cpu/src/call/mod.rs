@@ -24,4 +24,4 @@ pub(crate) use ids::{IdType, Ids};
 pub use pool::kernelhub_set_parallel_for;
 pub(crate) use pool::{Job, launch};
 pub(crate) use rows::RowMap;
-pub(crate) use tensor::{DType, MAX_RANK, Tensor};
+pub(crate) use tensor::{DType, IndexType, MAX_RANK, Tensor};

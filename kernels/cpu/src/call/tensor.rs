@@ -24,6 +24,13 @@ pub(crate) enum DType {
     F16,
 }
 
+/// The element types of tensors that hold positions and lengths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexType {
+    /// 32-bit integers with a sign.
+    I32,
+}
+
 /// A family of element types, of which an argument takes any.
 pub(crate) trait ElementType: Copy + PartialEq + fmt::Display {
     /// A member, for descriptions of nothing.
@@ -55,6 +62,25 @@ impl ElementType for DType {
             Self::F32 => 4,
             Self::Bf16 | Self::F16 => 2,
         }
+    }
+}
+
+impl ElementType for IndexType {
+    const SOME: Self = Self::I32;
+    const WORDS: &'static str = "i32";
+
+    fn from_dl(dtype: DLDataType) -> Option<Self> {
+        ((dtype.code, dtype.bits, dtype.lanes) == (dtype_code::INT, 32, 1)).then_some(Self::I32)
+    }
+
+    fn size(self) -> usize {
+        size_of::<i32>()
+    }
+}
+
+impl fmt::Display for IndexType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("i32")
     }
 }
 
@@ -219,6 +245,11 @@ impl<D: ElementType> Tensor<D> {
         self.shape().last().copied().unwrap_or(1)
     }
 
+    /// The extent of an axis.
+    pub(crate) fn len_of_axis(&self, axis: usize) -> usize {
+        self.shape()[axis]
+    }
+
     /// Whether there is no element.
     pub(crate) fn is_empty(&self) -> bool {
         self.shape().contains(&0)
@@ -344,7 +375,7 @@ impl<D: ElementType> Tensor<D> {
 
     /// Checks that this output does not overlap the input `other`, where both fill their span, so that the spans
     /// decide. Views that are interleaved in one buffer are left to the caller's contract.
-    pub(crate) fn expect_apart<T>(&self, other: &Tensor<T>) -> Result<(), Failed> {
+    pub(crate) fn expect_apart<O>(&self, other: &Tensor<O>) -> Result<(), Failed> {
         if self.full && other.full && self.span.0 < other.span.1 && other.span.0 < self.span.1 {
             let name = other.name;
             return Err(

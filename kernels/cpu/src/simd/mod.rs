@@ -26,7 +26,7 @@ pub(crate) use level::{current, dispatch};
 #[cfg(any(feature = "activation", feature = "cross-entropy"))]
 pub(crate) use math::exp;
 #[cfg(feature = "flash-attn2")]
-pub(crate) use math::exp2;
+pub(crate) use math::{exp2, tanh};
 #[cfg(feature = "activation")]
 pub(crate) use math::{normal_weighted, sigmoid_weighted};
 

@@ -16,6 +16,7 @@ pub(crate) enum Dt {
     F16,
     U32,
     I64,
+    I32,
 }
 
 /// Those that kernels compute in.
@@ -24,7 +25,7 @@ pub(crate) const DTYPES: [Dt; 3] = [Dt::F32, Dt::Bf16, Dt::F16];
 impl Dt {
     pub(crate) fn size(self) -> usize {
         match self {
-            Dt::F32 | Dt::U32 => 4,
+            Dt::F32 | Dt::U32 | Dt::I32 => 4,
             Dt::Bf16 | Dt::F16 => 2,
             Dt::I64 => 8,
         }
@@ -37,7 +38,7 @@ impl Dt {
             Dt::F32 => (1e-5, 3e-6),
             Dt::Bf16 => (4.0e-3, 3e-6),
             Dt::F16 => (1.0e-3, 3e-6),
-            Dt::U32 | Dt::I64 => (0.0, 0.0),
+            Dt::U32 | Dt::I64 | Dt::I32 => (0.0, 0.0),
         }
     }
 
@@ -48,6 +49,7 @@ impl Dt {
             Dt::F16 => (dtype_code::FLOAT, 16),
             Dt::U32 => (dtype_code::UINT, 32),
             Dt::I64 => (dtype_code::INT, 64),
+            Dt::I32 => (dtype_code::INT, 32),
         };
         DLDataType { code, bits, lanes: 1 }
     }
@@ -118,6 +120,13 @@ impl Tensor {
         });
     }
 
+    /// One axis of integers.
+    pub(crate) fn ints(values: &[i32]) -> Self {
+        let tensor = Self::new(Dt::I32, &[values.len() as i64]);
+        tensor.fill(|index| f64::from(values[index[0] as usize]));
+        tensor
+    }
+
     /// Another view of the same memory; `offset` counts from this view's first element.
     pub(crate) fn view(&self, shape: &[i64], strides: &[i64], offset: i64) -> Self {
         Self { shape: shape.to_vec(), strides: strides.to_vec(), offset: self.offset + offset, ..self.clone() }
@@ -138,6 +147,7 @@ impl Tensor {
                 Dt::F16 => f64::from(p.cast::<f16>().read_unaligned()),
                 Dt::U32 => f64::from(p.cast::<u32>().read_unaligned()),
                 Dt::I64 => p.cast::<i64>().read_unaligned() as f64,
+                Dt::I32 => f64::from(p.cast::<i32>().read_unaligned()),
             }
         }
     }
@@ -152,6 +162,7 @@ impl Tensor {
                 Dt::F16 => p.cast::<f16>().write_unaligned(f16::from_f64(value)),
                 Dt::U32 => p.cast::<u32>().write_unaligned(value as u32),
                 Dt::I64 => p.cast::<i64>().write_unaligned(value as i64),
+                Dt::I32 => p.cast::<i32>().write_unaligned(value as i32),
             }
         }
     }
