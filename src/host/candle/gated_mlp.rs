@@ -5,11 +5,11 @@ use candle_nn::Linear;
 
 use super::spec::claim_pair;
 use super::{LayerError, kernels};
-use crate::bind::{Activation, Contract, MAX_RANK};
+use crate::bind::{Contract, GatedActivation, MAX_RANK};
 use crate::swap::{Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "SiluAndMul";
-const CONTRACT: Contract = Contract::GatedActivation(Activation::Silu);
+const CONTRACT: Contract = Contract::GatedActivation(GatedActivation::Silu);
 
 /// `down(silu(gate(x)) * up(x))`, with the gate and up projections in one weight.
 ///

@@ -7,7 +7,10 @@ use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Re
 use half::{bf16, f16};
 
 use super::RotaryStyle;
-use crate::bind::{AttentionKernel, BindError, Element, GatedActivationKernel, RmsNormKernel, RotaryKernel, TensorRef};
+use crate::bind::{
+    AttentionKernel, AttentionOptions, BindError, Element, GatedActivationKernel, RmsNormKernel, RotaryKernel,
+    TensorRef,
+};
 
 /// An element type that candle stores and kernels compute.
 trait StorageElement: Element {
@@ -76,7 +79,7 @@ impl CustomOp2 for RmsNormOp<'_> {
             (weight, lw): (&CpuStorage, &Layout),
         ) -> Result<(CpuStorage, Shape)> {
             let (x, weight) = (view::<T>(x, lx)?, view::<T>(weight, lw)?);
-            finish(op.kernel.forward_to_vec::<T>(&x, lx.dims(), &weight, op.eps), lx.shape().clone())
+            finish(op.kernel.forward_to_vec::<T>(&x, lx.dims(), &weight, op.eps, 0.0), lx.shape().clone())
         }
         by_dtype!(self.name(), x, run(self, (x, lx), (weight, lw)))
     }
@@ -190,7 +193,7 @@ impl CustomOp3 for AttentionOp<'_> {
             let (batch, heads, q_len, head_dim) = lq.shape().dims4()?;
             let shape = [batch, q_len, heads, head_dim];
             let (q, k, v) = (view::<T>(q, lq)?, view::<T>(k, lk)?, view::<T>(v, lv)?);
-            let output = op.kernel.forward_to_vec::<T>(&q, &k, &v, &shape, op.scale, op.causal);
+            let output = op.kernel.forward_to_vec::<T>(&q, &k, &v, &shape, &AttentionOptions::new(op.scale, op.causal));
             finish(output, Shape::from((batch, q_len, heads * head_dim)))
         }
         by_dtype!(self.name(), q, run(self, (q, lq), (k, lk), (v, lv)))

@@ -47,6 +47,7 @@ impl RmsNorm {
             dtype,
             last_dim: hidden,
             trainable,
+            options: Vec::new(),
         });
         Ok(Self { weight, eps, slot })
     }

@@ -66,5 +66,13 @@ pub(super) fn claim_pair(
         return Err(LayerError::DType { layer, tensor: second_name, expected, actual });
     }
     let trainable = first.track_op() || second.track_op();
-    Ok(slots.slot(SlotSpec { path: path.into(), layer: layer.to_owned(), contract, dtype, last_dim, trainable }))
+    Ok(slots.slot(SlotSpec {
+        path: path.into(),
+        layer: layer.to_owned(),
+        contract,
+        dtype,
+        last_dim,
+        trainable,
+        options: Vec::new(),
+    }))
 }
