@@ -16,7 +16,8 @@ impl Hub {
     /// The kernel of a reference, bound to one of its layers. Bound kernels are interned: planning again loads nothing.
     ///
     /// # Errors
-    /// As [`Hub::get`], and [`HubError::Bind`] when the kernel does not serve the layer by its contract.
+    /// As [`Hub::get`], [`HubError::Bind`] when the kernel does not serve the layer by its contract, and, in a hub made
+    /// with [`HubBuilder::parity`](super::HubBuilder::parity), [`HubError::Parity`] when it computes anything else.
     pub fn layer(&self, kernel: &KernelRef, layer: &str, device: DeviceKey) -> Result<Arc<LayerKernel>, HubError> {
         let source = match &kernel.source {
             KernelSource::Repo { repo, revision: None } => {
@@ -26,7 +27,7 @@ impl Hub {
         };
         let key = (source, device, layer.to_owned());
         if let Some(bound) = self.layers.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(Arc::clone(bound));
+            return self.checked(Arc::clone(bound));
         }
         let loaded = match &key.0 {
             KernelSource::Repo { repo, revision: Some(revision) } => self.get(repo, revision, device)?,
@@ -36,7 +37,17 @@ impl Hub {
         let bound = Arc::new(bind(loaded.snapshot(), layer, loaded.code())?);
         // Two threads may bind the same layer at once; the first one in wins, and both return it.
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Arc::clone(layers.entry(key).or_insert(bound)))
+        let bound = Arc::clone(layers.entry(key).or_insert(bound));
+        drop(layers);
+        self.checked(bound)
+    }
+
+    /// The kernel, at parity with its contract where this hub asks for that. It is run once, whoever asks.
+    fn checked(&self, kernel: Arc<LayerKernel>) -> Result<Arc<LayerKernel>, HubError> {
+        if self.parity {
+            kernel.parity()?;
+        }
+        Ok(kernel)
     }
 
     /// Resolves, verifies and loads the kernel in a folder of this machine, as [`Hub::get`] does a published one. Whoever
@@ -101,6 +112,19 @@ impl Hub {
     pub fn capability(&self, device: DeviceKey) -> Option<u32> {
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         machine.system.visible(device).find_map(crate::system::DeviceInfo::capability_number)
+    }
+
+    /// Whether this machine has a device of a kind, so that its kernels can be brought up. Looking for one that is not
+    /// the processor starts the GPU drivers, once.
+    #[must_use]
+    pub fn has_device(&self, device: DeviceKey) -> bool {
+        if device == DeviceKey::Cpu {
+            return true;
+        }
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let system = machine.with_adapters();
+        let is_it = |key: DeviceKey| key == device || device == DeviceKey::Wgpu;
+        system.devices.iter().any(|found| is_it(found.key) && found.masked_by.is_none())
     }
 
     /// What of the environment switches kernels off for every model of the process; `None`: nothing does.

@@ -80,6 +80,14 @@ impl Kernels {
         &self.config
     }
 
+    /// The kernel that the application's own configuration names for a layer, not the default table; of a list the first.
+    pub(super) fn own_kernel(&self, spec: &SlotSpec, mode: Mode) -> Option<KernelRef> {
+        match self.config.look_up(&spec.layer, Some(&spec.path), self.target, mode) {
+            LookUp::Choice { choice, is_default: false } => choice.kernels().first().cloned(),
+            _ => None,
+        }
+    }
+
     /// Whether all that is configured for these layers in this mode is that they take no kernel.
     pub(super) fn only_disables(&self, specs: &[SlotSpec], mode: Mode) -> bool {
         let mut disables = false;

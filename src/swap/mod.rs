@@ -10,6 +10,7 @@
 //! scope that the forward runs in ([`Slots::scope`]).
 
 mod acquire;
+mod attn_implementation;
 mod compile;
 mod config;
 mod error;
@@ -26,6 +27,10 @@ mod scope;
 mod slot;
 mod state;
 
+pub use attn_implementation::{
+    AttentionCapability, AttentionPath, AttentionReport, AttnImplementation, AttnImplementationError, AttnKind,
+    FlashGeneration, PassedOver,
+};
 pub use compile::CompileBackend;
 pub use config::{
     CapabilityRange, Choice, DeviceSelector, DeviceSelectorError, Entry, Fusion, FusionMember, KernelConfig,
@@ -41,5 +46,5 @@ pub use preview::{LayerPreview, Preview, PreviewOutcome};
 pub use provider::{KernelProvider, ProvideError};
 pub use reason::Reason;
 pub use reference::{KernelRef, KernelRefError, KernelSource};
-pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Report, Tried};
+pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Report, RoundingDifference, Tried};
 pub use slot::{PinnedPlan, Slot, SlotSpec, Slots};

@@ -46,7 +46,7 @@ impl Slots {
     ) -> Result<KernelOverride, SwapError> {
         let mut state = self.shared.state();
         let base = match state.active() {
-            Active::On(kernels) => Some(std::sync::Arc::clone(kernels.config())),
+            Active::On(kernels, _) => Some(std::sync::Arc::clone(kernels.config())),
             Active::Off(_) => None,
         };
         let (active, plan) = state.acquire(provider, config.over(base), self.shared.device)?;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::acquire::Kernels;
+use super::attn_implementation::Selected;
 use super::group::Group;
 use super::report::{GroupOutcome, GroupReport, LayerReport, Outcome, Report};
 use super::scope::{self, Held, ModelNumber};
-use super::{Mode, Reason, Slot, SlotSpec};
+use super::{AttentionPath, Mode, Reason, Slot, SlotSpec};
 use crate::bind::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
     CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
@@ -21,6 +22,7 @@ pub struct Plan {
     model: Option<ModelNumber>,
     mode: Mode,
     kernels: Box<[Option<Arc<LayerKernel>>]>,
+    attention: AttentionPath,
     report: Report,
 }
 
@@ -35,7 +37,7 @@ impl Plan {
     ) -> Self {
         let mut report = Report::new(device, mode);
         report.add_unplanned(specs, groups, 0, reason);
-        Self { model: None, mode, kernels: vec![None; specs.len()].into(), report }
+        Self { model: None, mode, kernels: vec![None; specs.len()].into(), attention: AttentionPath::Sdpa, report }
     }
 
     /// Decides for every slot. Pure: equal arguments give equal plans.
@@ -85,7 +87,32 @@ impl Plan {
             taken.push(decision.ok().filter(|_| !is_member));
             report.layers.extend(outcome.map(|outcome| LayerReport { tried, ..LayerReport::new(spec, outcome) }));
         }
-        Self { model: None, mode, kernels: taken.into(), report }
+        Self { model: None, mode, kernels: taken.into(), attention: AttentionPath::Sdpa, report }
+    }
+
+    /// The plan with what the word for the model's attention came to in place of what it had for those layers.
+    pub(super) fn with_attention(mut self, selected: &Selected, specs: &[SlotSpec]) -> Self {
+        // The report has a line for each slot but the wholes of groups, in the same order.
+        let mut lines = self.report.layers.iter_mut().peekable();
+        for (spec, slot) in specs.iter().zip(&mut self.kernels) {
+            let line = lines.next_if(|line| line.path == spec.path && line.layer == spec.layer);
+            let Some(decision) = selected.pick(spec, self.mode) else { continue };
+            let Some(line) = line.filter(|line| !matches!(line.outcome, Outcome::Fused { .. })) else { continue };
+            line.outcome = match &decision {
+                Ok(kernel) => Outcome::Kernel(kernel.meta().identity.clone()),
+                Err(reason) => Outcome::Reference(reason.clone()),
+            };
+            *slot = decision.ok().cloned();
+        }
+        self.attention = selected.path();
+        self.report.attention = Some(selected.report().clone());
+        self
+    }
+
+    /// Which reference code attention layers run that have no kernel.
+    #[must_use]
+    pub fn attention_path(&self) -> AttentionPath {
+        self.attention
     }
 
     /// The plan as one of the model's.

@@ -54,6 +54,11 @@ pub enum Reason {
     },
     /// The configuration switches the layer's kernel off.
     Disabled,
+    /// The word for the model's attention came to something that has no kernel for the layer.
+    Attention {
+        /// What it came to, such as `sdpa`.
+        chosen: String,
+    },
     /// The configuration switches the kernel of one of the group's layers off, which a fused kernel would undo.
     MemberDisabled {
         /// Where that layer stands in the model.
@@ -103,6 +108,16 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// Whether it is that a gradient is needed.
+    pub(super) fn is_for_gradients(&self) -> bool {
+        matches!(
+            self,
+            Self::NoBackward { .. } | Self::BackwardNotCalled { .. } | Self::Option { in_backward: true, .. }
+        )
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -119,6 +134,7 @@ impl fmt::Display for Reason {
             Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
             Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
+            Self::Attention { chosen } => write!(f, "the model's attention is {chosen}"),
             Self::MemberDisabled { path } => write!(f, "{path} is disabled by the configuration"),
             Self::Dtype { kernel, actual, supported } => {
                 let supported: Vec<_> = supported.iter().map(|dtype| dtype.as_str()).collect();

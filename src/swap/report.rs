@@ -1,13 +1,13 @@
 //! What a plan did to each layer, and why.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
 use super::group::Group;
-use super::{Mode, Reason, SlotSpec};
-use crate::bind::KernelIdentity;
+use super::{AttentionReport, Mode, Reason, SlotSpec};
+use crate::bind::{KernelIdentity, Rounding};
 use crate::variant::DeviceKey;
 
 /// What runs a layer.
@@ -59,6 +59,18 @@ pub struct LayerReport {
     /// Kernels of a list that came before the outcome.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<Tried>,
+    /// Where the kernel and the layer's reference code round differently, so that their results may, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<RoundingDifference>,
+}
+
+/// Two rounding orders of one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RoundingDifference {
+    /// The kernel's order.
+    pub kernel: Rounding,
+    /// The reference code's order, in inference.
+    pub reference: Rounding,
 }
 
 /// What became of a group.
@@ -97,7 +109,11 @@ impl GroupReport {
 
 impl LayerReport {
     pub(super) fn new(spec: &SlotSpec, outcome: Outcome) -> Self {
-        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome, tried: Vec::new() }
+        let rounding = outcome.kernel().and_then(|identity| {
+            let (kernel, reference) = (identity.rounding, spec.rounding);
+            kernel.differs_from(reference, spec.dtype).then_some(RoundingDifference { kernel, reference })
+        });
+        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome, tried: Vec::new(), rounding }
     }
 }
 
@@ -113,6 +129,10 @@ pub struct Report {
     /// Every group of layers that one kernel may take together, in the order in which they were declared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupReport>,
+    /// What became of the word for the model's attention. Absent: none was given, and attention layers are mapped as any
+    /// other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<AttentionReport>,
     /// What else is to be known: kernels that a local folder takes the place of, entries that ask for trust.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -121,7 +141,7 @@ pub struct Report {
 impl Report {
     /// Without layers.
     pub(super) fn new(device: DeviceKey, mode: Mode) -> Self {
-        Self { device, mode, layers: Vec::new(), groups: Vec::new(), notes: Vec::new() }
+        Self { device, mode, layers: Vec::new(), groups: Vec::new(), attention: None, notes: Vec::new() }
     }
 
     /// Number of layers with a slot.
@@ -162,7 +182,7 @@ impl Report {
     fn lines(&self) -> BTreeMap<(&str, String), usize> {
         let by_path = |path: &str| self.groups.iter().find(|group| group.path == path);
         let mut lines = BTreeMap::new();
-        for LayerReport { layer, outcome, tried, .. } in &self.layers {
+        for LayerReport { layer, outcome, tried, rounding, .. } in &self.layers {
             let mut what = match outcome {
                 Outcome::Kernel(identity) => line_of(identity),
                 Outcome::Fused { into, kernel } => {
@@ -171,6 +191,9 @@ impl Report {
                 }
                 Outcome::Reference(reason) => format!("reference: {reason}"),
             };
+            if let Some(RoundingDifference { kernel, reference }) = rounding {
+                let _ = write!(what, "  (rounds {kernel}, its reference {reference})");
+            }
             for Tried { kernel, reason } in tried {
                 // The reason names the kernel as it was found.
                 what = format!("{what}; before it {kernel}: {reason}");
@@ -217,6 +240,9 @@ impl fmt::Display for Report {
         let width = lines.keys().map(|(layer, _)| layer.len()).max().unwrap_or(0);
         for ((layer, what), count) in &lines {
             writeln!(f, "{count:>5} x {layer:width$}  {what}")?;
+        }
+        if let Some(attention) = &self.attention {
+            writeln!(f, "{attention}")?;
         }
         for note in &self.notes {
             writeln!(f, "note: {note}")?;

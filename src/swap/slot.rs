@@ -7,8 +7,8 @@ use arc_swap::{ArcSwap, Guard};
 use super::group::Group;
 use super::scope::{self, Held, ModelNumber};
 use super::state::{Active, State};
-use super::{GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Reason, Report, SwapError};
-use crate::bind::Contract;
+use super::{AttnImplementation, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Reason, Report, SwapError};
+use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
 
@@ -30,6 +30,8 @@ pub struct SlotSpec {
     /// Optional parameters of the contract, such as `offset`, that the layer passes other values for than their
     /// defaults. A kernel that does not take one of them cannot take the layer.
     pub options: Vec<&'static str>,
+    /// Where the layer's reference code rounds in inference. The report tells where a kernel rounds elsewhere.
+    pub rounding: Rounding,
 }
 
 /// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.
@@ -157,11 +159,32 @@ impl Slots {
         Ok(self.shared.publish(plan))
     }
 
-    /// Returns every layer to its reference code and forgets the kernels.
+    /// Decides how the model's attention layers attend, for the current mode and for later changes of mode, and returns
+    /// what became of every layer. It takes the place of what a mapping says for those layers, until it is called again
+    /// or kernels are disabled; the words are told at [`AttnImplementation`]. All or nothing: on an error the model keeps
+    /// the plan that it had.
+    ///
+    /// # Errors
+    /// [`SwapError::Attention`] when the model has no attention layer, when the word names no kernel for the model's
+    /// device, or when its kernel cannot do what a layer needs (head size, element type, window, softcap, packed
+    /// sequences, a paged cache); [`SwapError::AttentionKernel`] when its kernel cannot be had. `auto` passes over what
+    /// fails so, and the report says why.
+    pub fn use_attention(
+        &self,
+        implementation: &AttnImplementation,
+        provider: &dyn KernelProvider,
+    ) -> Result<Report, SwapError> {
+        let mut state = self.shared.state();
+        state.attend(implementation, provider, self.shared.device)?;
+        Ok(self.shared.publish(state.plan(state.active(), self.shared.device)))
+    }
+
+    /// Returns every layer to its reference code and forgets the kernels, and how the model was to attend.
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn disable_kernels(&self) -> Report {
         let mut state = self.shared.state();
         state.set_active(Active::Off(Reason::KernelsOff));
+        state.attention = None;
         self.shared.publish(state.plan(state.active(), self.shared.device))
     }
 
@@ -205,7 +228,7 @@ impl Slots {
         let plan = self.pin();
         let mut report = plan.report().clone();
         let reason = match state.active() {
-            Active::On(_) => Reason::NotPlanned,
+            Active::On(..) => Reason::NotPlanned,
             Active::Off(reason) => reason.clone(),
         };
         report.add_unplanned(&state.specs, &state.groups, plan.slots(), &reason);

@@ -21,6 +21,7 @@ mod lock;
 #[cfg(feature = "oci")]
 mod oci;
 mod parity;
+mod plan_command;
 mod registry;
 mod resolve;
 mod support;

@@ -28,7 +28,7 @@ impl KernelConfig {
         let mut top = Map::new();
         top.insert(INHERIT.to_owned(), self.inherit.into());
         if let Some(word) = &self.attention {
-            top.insert(ATTENTION.to_owned(), word.clone().into());
+            top.insert(ATTENTION.to_owned(), word.to_string().into());
         }
         let patterns = self.patterns.iter().map(|(pattern, entry)| (pattern.as_str(), entry));
         let layers = self.layers.iter().map(|(layer, entry)| (layer.as_str(), entry));

@@ -1,6 +1,6 @@
 //! The whole look-up table: which kernel takes a layer, by mode, by what is registered and by what the kernel can do.
 
-use kernelhub::bind::Contract;
+use kernelhub::bind::{Contract, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::swap::{KernelConfig, Mode, Outcome, Reason, SlotSpec, Slots, SwapError};
 use kernelhub::variant::DeviceKey;
@@ -67,6 +67,7 @@ fn every_mode_takes_what_its_chain_comes_to_if_the_kernel_is_able() {
                     last_dim: 8,
                     trainable: false,
                     options: Vec::new(),
+                    rounding: Rounding::F32WeightF32,
                 });
                 slots.set_mode(mode.parse().unwrap());
                 let planned = slots.use_kernels(&hub, &config);
@@ -130,6 +131,7 @@ fn train_eval_and_compile_plan_again_by_the_chains() {
         last_dim: 8,
         trainable: false,
         options: Vec::new(),
+        rounding: Rounding::F32WeightF32,
     });
     let outcome = |report: kernelhub::swap::Report| match &report.layers[0].outcome {
         Outcome::Kernel(kernel) => (report.mode, kernel.layer.clone()),

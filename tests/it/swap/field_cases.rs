@@ -1,6 +1,6 @@
 //! What went wrong for users of similar loaders, and does not here.
 
-use kernelhub::bind::Contract;
+use kernelhub::bind::{Contract, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::hint::Hint as _;
 use kernelhub::swap::{Choice, KernelConfig, Mode, Outcome, Reason, SlotSpec, Slots, SwapError};
@@ -22,8 +22,16 @@ fn slots() -> Slots {
     let add = |path: String, layer: &str, contract: &str| {
         let contract = Contract::from_name(contract).unwrap();
         let layer = layer.to_owned();
-        let spec =
-            SlotSpec { path, layer, contract, dtype: DType::F32, last_dim: 8, trainable: false, options: Vec::new() };
+        let spec = SlotSpec {
+            path,
+            layer,
+            contract,
+            dtype: DType::F32,
+            last_dim: 8,
+            trainable: false,
+            options: Vec::new(),
+            rounding: Rounding::F32WeightF32,
+        };
         drop(slots.slot(spec));
     };
     for index in 0..2 {

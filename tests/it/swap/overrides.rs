@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kernelhub::bind::Contract;
+use kernelhub::bind::{Contract, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::swap::{KernelConfig, Mode, Outcome, Report, SlotSpec, Slots, SwapError};
 use kernelhub::variant::DeviceKey;
@@ -15,8 +15,16 @@ fn slots() -> Slots {
     for path in ["first.norm", "second.norm"] {
         let (path, layer) = (path.to_owned(), "RMSNorm".to_owned());
         let contract = Contract::RmsNorm;
-        let spec =
-            SlotSpec { path, layer, contract, dtype: DType::F32, last_dim: 8, trainable: false, options: Vec::new() };
+        let spec = SlotSpec {
+            path,
+            layer,
+            contract,
+            dtype: DType::F32,
+            last_dim: 8,
+            trainable: false,
+            options: Vec::new(),
+            rounding: Rounding::F32WeightF32,
+        };
         drop(slots.slot(spec));
     }
     slots

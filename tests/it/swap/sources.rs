@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kernelhub::bind::Contract;
+use kernelhub::bind::{Contract, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::hint::Hint as _;
 use kernelhub::hub::Hub;
@@ -29,6 +29,7 @@ fn slots(widths: &[usize]) -> Slots {
             last_dim: *width,
             trainable: false,
             options: Vec::new(),
+            rounding: Rounding::F32WeightF32,
         };
         drop(slots.slot(spec));
     }
@@ -215,6 +216,7 @@ fn ranges_go_by_the_capability_of_the_machine() {
         last_dim: 8,
         trainable: false,
         options: Vec::new(),
+        rounding: Rounding::F32WeightF32,
     }));
     let error = cuda.use_kernels(&hub, &config).unwrap_err();
     assert!(matches!(&error, SwapError::Kernel { kernel, .. } if kernel == "a/hopper@v1"), "{error:?}");
