@@ -3,13 +3,12 @@
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
-#![expect(clippy::cast_possible_truncation, reason = "the factor rounds to f32, in which rows are scaled")]
 
 use core::ops::Range;
 
 use half::{bf16, f16};
 
-use super::factor::of_sum;
+use super::factor::factor;
 use super::{expect_row, expect_weight};
 use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
 use crate::simd::{Element, Simd, load, store};
@@ -100,9 +99,10 @@ unsafe impl<E: Element, W: Element> Job for AddRmsNorm<E, W> {
             // SAFETY: likewise.
             let residual = unsafe { self.residual.offset(residual) };
             // SAFETY: rows of `hidden` elements start there, dense.
-            let squares = unsafe { self.add(s, x, residual, sum) };
+            unsafe { self.add(s, x, residual, sum) };
+            // The sum is read again, from the nearest cache, in the order of the norm by itself: the same bits.
             // SAFETY: likewise; the row was written.
-            let factor = unsafe { of_sum(squares, sum.cast_const(), self.hidden, self.eps) } as f32;
+            let factor = unsafe { factor(s, sum.cast_const(), self.hidden, self.eps) };
             // SAFETY: likewise, as does the weight.
             unsafe { self.scale(s, sum, factor, out) };
             cursor.advance();
@@ -111,13 +111,12 @@ unsafe impl<E: Element, W: Element> Job for AddRmsNorm<E, W> {
 }
 
 impl<E: Element, W: Element> AddRmsNorm<E, W> {
-    /// Writes the sum, and answers the sum of squares of what was written.
+    /// Writes the sum, rounded.
     ///
     /// # Safety
     /// `hidden` elements are readable at `x` and `residual` and writable at `sum`, which is one of them or apart.
     #[inline(always)]
-    unsafe fn add<S: Simd>(&self, s: S, x: *const E, residual: *const E, sum: *mut E) -> f32 {
-        let mut squares = [s.splat(0.0); 2];
+    unsafe fn add<S: Simd>(&self, s: S, x: *const E, residual: *const E, sum: *mut E) {
         let mut i = 0;
         while i < self.hidden {
             let count = S::LANES.min(self.hidden - i);
@@ -125,19 +124,10 @@ impl<E: Element, W: Element> AddRmsNorm<E, W> {
             let left = unsafe { load(s, x.add(i), count) };
             // SAFETY: likewise.
             let right = unsafe { load(s, residual.add(i), count) };
-            let mut value = s.add(left, right);
             // SAFETY: likewise.
-            unsafe { store(s, sum.add(i), value, count) };
-            if !E::IS_F32 {
-                // What was rounded is what the norm is of.
-                // SAFETY: likewise; just written.
-                value = unsafe { load(s, sum.add(i).cast_const(), count) };
-            }
-            squares[0] = s.fma(value, value, squares[0]);
-            squares.swap(0, 1);
+            unsafe { store(s, sum.add(i), s.add(left, right), count) };
             i += S::LANES;
         }
-        s.sum(s.add(squares[0], squares[1]))
     }
 
     /// # Safety
