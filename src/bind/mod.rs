@@ -11,6 +11,7 @@
 mod activation;
 mod add_rms_norm;
 mod attention;
+mod attention_indices;
 mod attention_paged;
 mod attention_varlen;
 mod checks;
@@ -35,7 +36,7 @@ mod tensor;
 pub use activation::ActivationKernel;
 pub use add_rms_norm::AddRmsNormKernel;
 pub use attention::{AttentionKernel, AttentionOptions, Window};
-pub use attention_paged::AttentionPagedKernel;
+pub use attention_paged::{AttentionPagedKernel, PagedKeys};
 pub use attention_varlen::AttentionVarlenKernel;
 pub use contract::{Activation, Contract, GatedActivation, Parameter, ParameterKind};
 pub use cross_entropy::CrossEntropyKernel;

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::group::Group;
-use super::{Mode, SlotSpec};
+use super::{AttentionReport, Mode, SlotSpec};
 use crate::bind::{KernelIdentity, Rounding};
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
@@ -27,6 +27,11 @@ pub enum Reason {
     },
     /// The configuration switches the layer's kernel off.
     Disabled,
+    /// The word for the model's attention came to something that has no kernel for the layer.
+    Attention {
+        /// What it came to, such as `sdpa`.
+        chosen: String,
+    },
     /// The configuration switches the kernel of one of the group's layers off, which a fused kernel would undo.
     MemberDisabled {
         /// Where that layer stands in the model.
@@ -76,6 +81,16 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// Whether it is that a gradient is needed.
+    pub(super) fn is_for_gradients(&self) -> bool {
+        matches!(
+            self,
+            Self::NoBackward { .. } | Self::BackwardNotCalled { .. } | Self::Option { in_backward: true, .. }
+        )
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -83,6 +98,7 @@ impl fmt::Display for Reason {
             Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
             Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
+            Self::Attention { chosen } => write!(f, "the model's attention is {chosen}"),
             Self::MemberDisabled { path } => write!(f, "{path} is disabled by the configuration"),
             Self::Dtype { kernel, actual, supported } => {
                 let supported: Vec<_> = supported.iter().map(|dtype| dtype.as_str()).collect();
@@ -213,6 +229,10 @@ pub struct Report {
     /// Every group of layers that one kernel may take together, in the order in which they were declared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupReport>,
+    /// What became of the word for the model's attention. Absent: none was given, and attention layers are mapped as any
+    /// other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<AttentionReport>,
 }
 
 impl Report {
@@ -308,6 +328,9 @@ impl fmt::Display for Report {
         let width = lines.keys().map(|(layer, _)| layer.len()).max().unwrap_or(0);
         for ((layer, what), count) in &lines {
             writeln!(f, "{count:>5} x {layer:width$}  {what}")?;
+        }
+        if let Some(attention) = &self.attention {
+            writeln!(f, "{attention}")?;
         }
         write!(f, "{} of {} layers swapped for {} on {}", self.swapped(), self.total(), self.mode, self.device)
     }
