@@ -1,15 +1,15 @@
 //! Whether a program's kernels would work on this machine: the whole path of each, before anybody needs it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::sync::PoisonError;
 
 use serde::Serialize;
 
-use super::{Hub, HubError, check_cache};
+use super::{Hub, HubError, OWN_OWNER, check_cache};
 use crate::hint::Hint;
 use crate::names::RepoId;
-use crate::swap::{Choice, KernelConfig, KernelRef, Mode};
+use crate::swap::{KernelConfig, MappedKernel, Target};
 use crate::system::SystemInfo;
 use crate::variant::DeviceKey;
 
@@ -144,15 +144,22 @@ impl Hub {
         let system = self.machine.lock().unwrap_or_else(PoisonError::into_inner).with_adapters().clone();
         checks.extend(device_checks(&system));
         let keys = keys_of(&system);
-        let mapped = mapped(config, &keys);
-        let repos: BTreeSet<&RepoId> = mapped.iter().map(|(_, _, kernel)| &kernel.repo).collect();
-        checks.extend(repos.into_iter().map(|repo| self.source_check(repo)));
-        checks.extend(mapped.iter().map(|(layer, device, kernel)| self.kernel_check(layer, *device, kernel)));
+        let target = |device: DeviceKey| Target { device, capability: self.capability(device) };
+        let mapped: Vec<(DeviceKey, MappedKernel)> =
+            keys.iter().flat_map(|key| config.mapped(target(*key)).into_iter().map(|mapped| (*key, mapped))).collect();
+        let repos = mapped.iter().filter_map(|(_, mapped)| Some((mapped.kernel.repo()?, mapped.is_default)));
+        // What the application maps itself must be there, whatever else maps it.
+        let mut demanded: BTreeMap<&RepoId, bool> = BTreeMap::new();
+        for (repo, is_default) in repos {
+            *demanded.entry(repo).or_default() |= !is_default;
+        }
+        checks.extend(demanded.into_iter().map(|(repo, is_demanded)| self.source_check(repo, is_demanded)));
+        checks.extend(mapped.iter().map(|(device, mapped)| self.kernel_check(*device, mapped)));
         let absent = DeviceKey::all().filter(|key| !keys.contains(key));
         for device in absent {
-            let kernels = mapped_of(config, device).len();
+            let kernels = config.mapped(device).len();
             if kernels > 0 {
-                let reason = format!("this machine has no such device; {kernels} layers are mapped for it");
+                let reason = format!("this machine has no such device; {kernels} kernels are mapped for it");
                 checks.push(Check::new(Area::Kernel, device.as_str(), Finding::Skipped { reason }));
             }
         }
@@ -178,25 +185,40 @@ impl Hub {
         [summary].into_iter().chain(faulty).collect()
     }
 
-    fn source_check(&self, repo: &RepoId) -> Check {
+    fn source_check(&self, repo: &RepoId, is_demanded: bool) -> Check {
         let finding = match self.versions(repo) {
             Ok((source, versions)) if !versions.is_empty() => {
                 let versions: Vec<String> = versions.iter().map(|version| format!("v{}", version.version)).collect();
                 Finding::Ok { detail: format!("{} from {source}", versions.join(", ")) }
+            }
+            Ok((source, _)) if !is_demanded && repo.owner() != OWN_OWNER => {
+                Finding::Skipped { reason: format!("{source} has no version of it; only the default table maps it") }
             }
             Ok((source, _)) => Finding::Failed {
                 stage: None,
                 error: format!("no source has a version of it; the last that was asked is {source}"),
                 hint: Some("name the kernel's manifest, a file or a URL, with --manifest".to_owned()),
             },
+            Err(error) if !is_demanded && self.options.offline => Finding::Skipped { reason: with_causes(&error) },
             Err(error) => Finding::failed(None, &error),
         };
         Check::new(Area::Source, repo.to_string(), finding)
     }
 
-    fn kernel_check(&self, layer: &str, device: DeviceKey, kernel: &KernelRef) -> Check {
+    fn kernel_check(&self, device: DeviceKey, mapped: &MappedKernel) -> Check {
+        let MappedKernel { layer, kernel, is_default } = mapped;
         let wanted = kernel.layer.as_deref().unwrap_or(layer);
+        // What only the default table maps need not be had: without it a layer keeps its reference code. This project's
+        // own kernels are for every machine that has their device.
+        let is_own = kernel.repo().is_some_and(|repo| repo.owner() == OWN_OWNER);
+        let may_lack = |error: &HubError| {
+            let is_absent = matches!(stage(error), "resolve" | "fetch") && self.options.offline;
+            *is_default && !is_own && (is_absent || matches!(error, HubError::Resolve { .. }))
+        };
         let finding = match self.layer(kernel, wanted, device) {
+            Err(error) if may_lack(&error) => {
+                Finding::Skipped { reason: format!("only the default table maps it: {}", with_causes(&error)) }
+            }
             Err(error) => Finding::failed(Some(stage(&error)), &error),
             Ok(bound) => match bound.parity() {
                 Err(error) => Finding::failed(Some("parity"), &HubError::Parity(error)),
@@ -247,25 +269,4 @@ fn device_checks(system: &SystemInfo) -> Vec<Check> {
     let notes = system.notes.iter();
     checks.extend(notes.map(|note| Check::new(Area::Device, "a note", Finding::Skipped { reason: note.clone() })));
     checks
-}
-
-type Mapped = (String, DeviceKey, KernelRef);
-
-/// Each kernel that is mapped for one of the devices in any mode, once.
-fn mapped(config: &KernelConfig, devices: &BTreeSet<DeviceKey>) -> Vec<Mapped> {
-    devices.iter().flat_map(|device| mapped_of(config, *device)).collect()
-}
-
-fn mapped_of(config: &KernelConfig, device: DeviceKey) -> Vec<Mapped> {
-    let mut all: Vec<Mapped> = Vec::new();
-    for layer in config.layers() {
-        for mode in Mode::ALL {
-            let Some(Choice::Kernel(kernel)) = config.choice(layer, device, mode) else { continue };
-            let entry = (layer.to_owned(), device, kernel.clone());
-            if !all.contains(&entry) {
-                all.push(entry);
-            }
-        }
-    }
-    all
 }
