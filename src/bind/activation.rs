@@ -32,7 +32,7 @@ impl ActivationKernel {
     pub fn forward(&self, out: &mut TensorMut<'_>, x: &TensorRef<'_>) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (out, x) = (out.view(), x.view());
+        let (out, x) = (&out.view(), &x.view());
         if x.shape().is_empty() {
             return Err(meta.shape_fault("x", x, "[..., width]".to_owned()));
         }

@@ -49,8 +49,8 @@ impl AddRmsNormKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, OFFSET, offset == 0.0)?;
-        let (out, residual_out) = (out.view(), residual_out.view());
-        let (x, residual, weight) = (x.view(), residual.view(), weight.view());
+        let (out, residual_out) = (&out.view(), &residual_out.view());
+        let (x, residual, weight) = (&x.view(), &residual.view(), &weight.view());
         check_row_inputs(meta, x, weight)?;
         for (argument, view) in [("out", out), ("residual_out", residual_out), ("residual", residual)] {
             meta.check_like(argument, view, x)?;

@@ -84,7 +84,7 @@ impl AttentionKernel {
         if !(softcap >= 0.0 && softcap.is_finite()) {
             return Err(meta.scalar_fault("softcap", format!("is {softcap}; expected 0 or a number above it")));
         }
-        let (out, q, k, v) = (out.view(), q.view(), k.view(), v.view());
+        let (out, q, k, v) = (&out.view(), &q.view(), &k.view(), &v.view());
         let &[batch, heads, q_len, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[batch, heads, q_len, head_dim]".to_owned()));
         };

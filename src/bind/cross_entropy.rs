@@ -41,7 +41,7 @@ impl CrossEntropyKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (loss, logits, targets) = (loss.view(), logits.view(), targets.view());
+        let (loss, logits, targets) = (&loss.view(), &logits.view(), &targets.view());
         self.check("loss", loss, logits, targets, ignore_index)?;
         let (mut loss, mut logits, mut targets) = (loss.dl_tensor(), logits.dl_tensor(), targets.dl_tensor());
         let values = [
@@ -112,7 +112,7 @@ impl CrossEntropyKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native_backward(meta)?;
-        let (dlogits, dloss, logits, targets) = (dlogits.view(), dloss.view(), logits.view(), targets.view());
+        let (dlogits, dloss, logits, targets) = (&dlogits.view(), &dloss.view(), &logits.view(), &targets.view());
         self.check("dloss", dloss, logits, targets, ignore_index)?;
         meta.check_like("dlogits", dlogits, logits)?;
         let (mut dlogits, mut dloss) = (dlogits.dl_tensor(), dloss.dl_tensor());

@@ -39,7 +39,7 @@ impl EmbeddingKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (out, ids, weight) = (out.view(), ids.view(), weight.view());
+        let (out, ids, weight) = (&out.view(), &ids.view(), &weight.view());
         let &[vocab, hidden] = weight.shape() else {
             return Err(meta.shape_fault("weight", weight, "[vocab, hidden]".to_owned()));
         };

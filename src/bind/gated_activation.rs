@@ -36,7 +36,7 @@ impl GatedActivationKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         self.check_threshold(false)?;
-        let (out, x) = (out.view(), x.view());
+        let (out, x) = (&out.view(), &x.view());
         self.check("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
         let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x)];
@@ -62,7 +62,7 @@ impl GatedActivationKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         self.check_threshold(true)?;
-        let (out, x) = (out.view(), x.view());
+        let (out, x) = (&out.view(), &x.view());
         self.check("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
         let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x), TVMFFIAny::float(threshold)];
@@ -81,7 +81,7 @@ impl GatedActivationKernel {
     pub fn backward(&self, dx: &mut TensorMut<'_>, dy: &TensorRef<'_>, x: &TensorRef<'_>) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native_backward(meta)?;
-        let (dx, dy, x) = (dx.view(), dy.view(), x.view());
+        let (dx, dy, x) = (&dx.view(), &dy.view(), &x.view());
         self.check("dy", dy, x)?;
         meta.check_like("dx", dx, x)?;
         let (mut dx, mut dy, mut x) = (dx.dl_tensor(), dy.dl_tensor(), x.dl_tensor());

@@ -47,7 +47,8 @@ impl LayerNormKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, BIAS, bias.is_none())?;
-        let (out, x, weight, bias) = (out.view(), x.view(), weight.view(), bias.map(TensorRef::view));
+        let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
+        let bias = bias.as_ref();
         check_row_inputs(meta, x, weight)?;
         meta.check_like("out", out, x)?;
         if let Some(bias) = bias {

@@ -46,7 +46,8 @@ impl LinearKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, BIAS, bias.is_none())?;
-        let (out, x, weight, bias) = (out.view(), x.view(), weight.view(), bias.map(TensorRef::view));
+        let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
+        let bias = bias.as_ref();
         self.check(out, x, weight, bias)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let mut bias = bias.map(View::dl_tensor);

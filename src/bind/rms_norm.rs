@@ -46,7 +46,7 @@ impl RmsNormKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, OFFSET, offset == 0.0)?;
-        let (out, x, weight) = (out.view(), x.view(), weight.view());
+        let (out, x, weight) = (&out.view(), &x.view(), &weight.view());
         check_row_inputs(meta, x, weight)?;
         meta.check_like("out", out, x)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
@@ -99,7 +99,7 @@ impl RmsNormKernel {
         let meta = &self.meta;
         let native = self.route.native_backward(meta)?;
         native.check_option(meta, BACKWARD_OFFSET, offset == 0.0)?;
-        let (dx, dweight, dy, x, weight) = (dx.view(), dweight.view(), dy.view(), x.view(), weight.view());
+        let (dx, dweight, dy, x, weight) = (&dx.view(), &dweight.view(), &dy.view(), &x.view(), &weight.view());
         check_row_inputs(meta, x, weight)?;
         meta.check_like("dx", dx, x)?;
         meta.check_like("dy", dy, x)?;

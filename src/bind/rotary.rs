@@ -80,7 +80,7 @@ impl RotaryKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (out, x, cos, sin) = (out.view(), x.view(), cos.view(), sin.view());
+        let (out, x, cos, sin) = (&out.view(), &x.view(), &cos.view(), &sin.view());
         let &[batch, heads, seq, head_dim] = x.shape() else {
             return Err(meta.shape_fault("x", x, "[batch, heads, seq, head_dim]".to_owned()));
         };
