@@ -104,10 +104,11 @@ fn calls(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
     for (name, kernel) in [("bound_noop", noop), ("bound", real)] {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                let x = TensorRef::contiguous(black_box(&x), &SHAPE)?;
-                let weight = TensorRef::contiguous(black_box(&weight), &[WIDTH])?;
-                let mut out = TensorMut::contiguous(black_box(&mut out), &SHAPE)?;
-                kernel.forward(&mut out, &x, &weight, f64::from(EPS), 0.0)
+                let x = TensorRef::contiguous(black_box(&x), &SHAPE).expect("it fits");
+                let weight = TensorRef::contiguous(black_box(&weight), &[WIDTH]).expect("it fits");
+                let mut out = TensorMut::contiguous(black_box(&mut out), &SHAPE).expect("it fits");
+                // A number, for criterion would copy the whole of an error's room.
+                kernel.forward(&mut out, &x, &weight, f64::from(EPS), 0.0).is_ok()
             });
         });
     }

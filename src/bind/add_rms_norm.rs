@@ -58,11 +58,11 @@ impl AddRmsNormKernel {
         let (mut out, mut residual_out) = (out.dl_tensor(), residual_out.dl_tensor());
         let (mut x, mut residual, mut weight) = (x.dl_tensor(), residual.dl_tensor(), weight.dl_tensor());
         let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut residual_out),
-            TVMFFIAny::tensor(&raw mut x),
-            TVMFFIAny::tensor(&raw mut residual),
-            TVMFFIAny::tensor(&raw mut weight),
+            out.value(),
+            residual_out.value(),
+            x.value(),
+            residual.value(),
+            weight.value(),
             TVMFFIAny::float(eps),
             TVMFFIAny::float(offset),
         ];

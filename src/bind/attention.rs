@@ -112,10 +112,10 @@ impl AttentionKernel {
             (q.with_heads_and_seq_swapped(), k.with_heads_and_seq_swapped(), v.with_heads_and_seq_swapped());
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
         let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut q),
-            TVMFFIAny::tensor(&raw mut k),
-            TVMFFIAny::tensor(&raw mut v),
+            out.value(),
+            q.value(),
+            k.value(),
+            v.value(),
             TVMFFIAny::float(options.softmax_scale),
             TVMFFIAny::bool(options.causal),
             TVMFFIAny::int(window.left.map_or(-1, i64::from)),

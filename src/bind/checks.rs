@@ -84,7 +84,7 @@ impl LayerMeta {
     #[inline]
     pub(super) fn check_dense(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
         let extent = view.shape().last().copied().unwrap_or(1);
-        let stride = view.strides().last().copied().unwrap_or(1);
+        let stride = view.last_stride();
         if extent > 1 && stride != 1 && !view.shape().contains(&0) {
             return Err(self.stride_fault(argument, stride));
         }
@@ -112,12 +112,13 @@ impl LayerMeta {
         if view.shape().contains(&0) {
             return Ok(());
         }
-        let leading = view.strides().len().saturating_sub(1);
+        let strides = view.strides();
+        let leading = strides.len().saturating_sub(1);
         // The stride of an axis of one element is never taken.
         let aligned = |(extent, stride): (&i64, &i64)| {
             *extent == 1 || (stride.unsigned_abs() * size).is_multiple_of(u64::from(self.limits.alignment_bytes))
         };
-        let mut axes = view.shape().iter().zip(view.strides()).take(leading);
+        let mut axes = view.shape().iter().zip(&*strides).take(leading);
         if view.address().is_multiple_of(alignment) && axes.all(aligned) {
             return Ok(());
         }
@@ -180,7 +181,7 @@ impl LayerMeta {
             return Err(self.dtype_fault(argument, "u32, i64".to_owned(), view.dtype()));
         }
         if !view.is_row_major() {
-            let reason = format!("has strides {:?}; expected a row-major tensor", view.strides());
+            let reason = format!("has strides {:?}; expected a row-major tensor", &*view.strides());
             return Err(self.layout_fault(argument, reason));
         }
         Ok(())

@@ -39,7 +39,7 @@ impl GatedActivationKernel {
         let (out, x) = (&out.view(), &x.view());
         self.check("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x)];
+        let values = [out.value(), x.value()];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above, and the contract has no threshold.
         unsafe { native.call(meta, values) }
@@ -65,7 +65,7 @@ impl GatedActivationKernel {
         let (out, x) = (&out.view(), &x.view());
         self.check("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x), TVMFFIAny::float(threshold)];
+        let values = [out.value(), x.value(), TVMFFIAny::float(threshold)];
         // SAFETY: as in `forward`, and the contract has a threshold.
         unsafe { native.call(meta, values) }
     }
@@ -85,7 +85,7 @@ impl GatedActivationKernel {
         self.check("dy", dy, x)?;
         meta.check_like("dx", dx, x)?;
         let (mut dx, mut dy, mut x) = (dx.dl_tensor(), dy.dl_tensor(), x.dl_tensor());
-        let values = [TVMFFIAny::tensor(&raw mut dx), TVMFFIAny::tensor(&raw mut dy), TVMFFIAny::tensor(&raw mut x)];
+        let values = [dx.value(), dy.value(), x.value()];
         // SAFETY: as in `forward`, with `dx` the output.
         unsafe { native.call(meta, values) }
     }

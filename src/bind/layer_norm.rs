@@ -56,13 +56,7 @@ impl LayerNormKernel {
         }
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let mut bias = bias.map(View::dl_tensor);
-        let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut x),
-            TVMFFIAny::tensor(&raw mut weight),
-            optional_tensor(&mut bias),
-            TVMFFIAny::float(eps),
-        ];
+        let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias), TVMFFIAny::float(eps)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above, and a bias is passed only to a function
         // that takes one.

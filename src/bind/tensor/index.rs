@@ -49,7 +49,7 @@ impl View<'_> {
             return true;
         }
         let mut expected = 1;
-        self.shape().iter().zip(self.strides()).rev().all(|(extent, stride)| {
+        self.shape().iter().zip(&*self.strides()).rev().all(|(extent, stride)| {
             let fits = *extent == 1 || *stride == expected;
             expected *= *extent;
             fits
