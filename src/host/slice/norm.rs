@@ -162,7 +162,9 @@ pub(super) fn spec<T: Number>(
     options: Vec<&'static str>,
 ) -> SlotSpec {
     let (path, layer) = (path.into(), layer.to_owned());
-    SlotSpec { path, layer, contract, dtype: T::DTYPE, last_dim, trainable: false, options }
+    // All reference code here is computed in f32 and rounded once, which is every contract's first order.
+    let rounding = contract.roundings()[0];
+    SlotSpec { path, layer, contract, dtype: T::DTYPE, last_dim, trainable: false, options, rounding }
 }
 
 fn check_rows<T>(
