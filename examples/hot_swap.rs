@@ -84,6 +84,7 @@ fn main() -> anyhow::Result<()> {
         window(&model, &expected, Some((&hubs, &config)), &mut swapping);
     }
 
+    let p99 = [&mut swapping, &mut still].map(|measured| p99_us(&mut measured.forwards));
     let (calls, swaps) = (still.forwards.len() + swapping.forwards.len(), swapping.swaps);
     let errors: Vec<_> = [&still, &swapping].into_iter().flat_map(|measured| &measured.errors).collect();
     let mismatches = still.mismatches + swapping.mismatches;
@@ -94,8 +95,8 @@ fn main() -> anyhow::Result<()> {
         "errors": errors.len(),
         "first_error": errors.first(),
         "mismatches": mismatches,
-        "p99_us_swapping": p99_us(&mut swapping.forwards),
-        "p99_us_still": p99_us(&mut still.forwards),
+        "p99_us_swapping": p99[0],
+        "p99_us_still": p99[1],
         "layers_swapped": report.swapped(),
         "layers_total": report.total(),
         "model": name,

@@ -152,17 +152,7 @@ impl AttentionKernel {
         let (q, k, v) =
             (q.with_heads_and_seq_swapped(), k.with_heads_and_seq_swapped(), v.with_heads_and_seq_swapped());
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
-        let values = [
-            out.value(),
-            q.value(),
-            k.value(),
-            v.value(),
-            scale,
-            causal,
-            left,
-            right,
-            softcap,
-        ];
+        let values = [out.value(), q.value(), k.value(), v.value(), scale, causal, left, right, softcap];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }

@@ -2,7 +2,7 @@
 
 use super::array::check_same;
 use super::{Array, ArrayMut, Number, SliceError};
-use crate::bind::{BindError, Contract, LayerNormKernel, RmsNormKernel, TensorRef, Rounding};
+use crate::bind::{BindError, Contract, LayerNormKernel, RmsNormKernel, TensorRef};
 use crate::swap::{Plan, Slot, SlotSpec, Slots};
 
 const RMS_NORM: &str = "RMSNorm";
@@ -162,12 +162,8 @@ pub(super) fn spec<T: Number>(
     options: Vec<&'static str>,
 ) -> SlotSpec {
     let (path, layer) = (path.into(), layer.to_owned());
-    // The reference code works in f32 and rounds its result.
-    let rounding = match contract {
-        Contract::RmsNorm | Contract::AddRmsNorm | Contract::LayerNorm => Rounding::F32WeightF32,
-        Contract::Embedding => Rounding::Exact,
-        _ => Rounding::F32,
-    };
+    // All reference code here is computed in f32 and rounded once, which is every contract's first order.
+    let rounding = contract.roundings()[0];
     SlotSpec { path, layer, contract, dtype: T::DTYPE, last_dim, trainable: false, options, rounding }
 }
 
