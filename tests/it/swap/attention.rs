@@ -46,10 +46,10 @@ static KERNELS: LazyLock<BTreeMap<&'static str, Arc<LayerKernel>>> = LazyLock::n
     let all = |arguments: &[&'static str]| [arguments, OPTIONS].concat();
     let with_limit = |text: String| format!("{text}limits = {{ max_head_size = 256 }}\n");
     let layers = [
-        with_limit(layer("Plain", "attention", "nothing", DENSE)),
-        with_limit(layer("Able", "attention", "nothing", &all(DENSE))),
-        with_limit(layer("Paged", "attention.paged", "nothing", &all(PAGED))),
-        layer("Norm", "rms_norm", "nothing", &["out", "x", "weight", "eps"]),
+        with_limit(layer("Plain", "attention", "refuses", DENSE)),
+        with_limit(layer("Able", "attention", "refuses", &all(DENSE))),
+        with_limit(layer("Paged", "attention.paged", "refuses", &all(PAGED))),
+        layer("Norm", "rms_norm", "refuses", &["out", "x", "weight", "eps"]),
     ];
     let pack = NativePack::kit("attention", &layers.concat());
     ["Plain", "Able", "Paged", "Norm"].into_iter().map(|name| (name, pack.layer(name).unwrap())).collect()
