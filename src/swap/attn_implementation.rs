@@ -33,7 +33,7 @@ use crate::hint::{Hint, nearest};
 
 pub use capability::AttentionCapability;
 pub use report::{AttentionReport, PassedOver};
-pub(super) use select::{Mapped, Selected, select};
+pub(super) use select::{Selected, select};
 
 const PAGED: &str = "paged|";
 const WORDS: [&str; 6] = ["auto", "eager", "flash_attention_2", "flash_attention_3", "flash_attention_4", "sdpa"];

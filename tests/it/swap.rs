@@ -1,5 +1,6 @@
 //! Configurations, plans and their publication.
 
+mod attention;
 mod config;
 mod gradients;
 mod groups;
