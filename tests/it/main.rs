@@ -20,6 +20,7 @@ mod load;
 mod lock;
 #[cfg(feature = "oci")]
 mod oci;
+mod pack_layers;
 mod parity;
 mod registry;
 mod resolve;
