@@ -22,6 +22,7 @@ mod lock;
 mod oci;
 mod pack_layers;
 mod parity;
+mod plan_command;
 mod registry;
 mod resolve;
 mod slice;

@@ -2,7 +2,7 @@
 
 use candle_core::{DType as CandleDType, Result, Tensor};
 
-use crate::bind::{AttentionOptions, Contract, Window, Rounding};
+use crate::bind::{AttentionOptions, Contract, Rounding, Window};
 use crate::host::candle::LayerError;
 use crate::host::candle::spec::float_dtype;
 use crate::swap::{Slot, SlotSpec, Slots};
