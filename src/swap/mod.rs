@@ -14,6 +14,7 @@ mod attn_implementation;
 mod compile;
 mod config;
 mod error;
+mod fusion;
 mod group;
 mod mode;
 mod overrides;
@@ -34,7 +35,7 @@ pub use attn_implementation::{
 pub use compile::CompileBackend;
 pub use config::{
     CapabilityRange, Choice, DeviceSelector, DeviceSelectorError, Entry, Fusion, FusionMember, KernelConfig,
-    KernelConfigBuilder, PathPattern, PathPatternError, Registered, Target,
+    KernelConfigBuilder, MappedKernel, PathPattern, PathPatternError, Registered, Target,
 };
 pub(crate) use config::{default_revision, own_kernels};
 pub use error::SwapError;

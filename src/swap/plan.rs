@@ -49,7 +49,7 @@ impl Plan {
         mode: Mode,
     ) -> Self {
         let picks = specs.iter().map(|spec| kernels.pick(spec, mode));
-        let (mut decisions, tried): (Vec<_>, Vec<_>) = picks.map(|pick| (pick.kernel, pick.tried)).unzip();
+        let (mut decisions, mut tried): (Vec<_>, Vec<_>) = picks.map(|pick| (pick.kernel, pick.tried)).unzip();
         let mut report = Report::new(device, mode);
         report.notes = kernels.notes().to_vec();
         // What the report says of a slot that its group decided for: of the whole nothing, of a member where it went.
@@ -72,7 +72,7 @@ impl Plan {
                 Err(reason) => GroupOutcome::Apart(reason.clone()),
             };
             by_group[group.whole] = Some(None);
-            let tried = tried[group.whole].clone();
+            let tried = std::mem::take(&mut tried[group.whole]);
             report.groups.push(GroupReport { tried, ..GroupReport::new(specs, group, outcome) });
         }
         let mut taken = Vec::with_capacity(specs.len());
