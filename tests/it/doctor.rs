@@ -18,7 +18,7 @@ impl Patient {
         let layers = layer("RMSNorm", "rms_norm", function, &["out", "x", "weight", "eps", "offset"]);
         let pack = NativePack::new("patient", &layers, &[("libparity.so", &compile("parity", "", &[]))]);
         let folder = tempfile::tempdir().unwrap();
-        let config = "inherit = false\nRMSNorm = \"kernelhub-tests/patient@v1:RMSNorm\"\n\
+        let config = "inherit = false\n[RMSNorm]\ncpu = \"kernelhub-tests/patient@v1:RMSNorm\"\n\
                       [SiluAndMul]\ntpu = \"kernelhub-tests/patient@v1:RMSNorm\"\n";
         fs::write(folder.path().join("kernels.toml"), config).unwrap();
         Self { pack, folder }
@@ -100,7 +100,7 @@ fn each_stage_that_fails_is_named() {
     let patient = Patient::new("norm");
     fs::write(
         patient.folder.path().join("kernels.toml"),
-        "inherit = false\nRMSNorm = \"kernelhub-tests/absent@v1:X\"\n",
+        "inherit = false\n[RMSNorm]\ncpu = \"kernelhub-tests/absent@v1:X\"\n",
     )
     .unwrap();
     let (code, report) = patient.json();

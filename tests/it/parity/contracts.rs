@@ -20,7 +20,7 @@ fn check(device: DeviceKey) -> usize {
             let bound = hub.layer(&reference, &spec.name, device).unwrap();
             let report = bound.parity().unwrap_or_else(|error| panic!("{error}"));
             assert!(report.skipped.is_empty() && report.dtypes == spec.dtypes, "{name}: {report:?}");
-            assert!(report.calls > 20 && report.worst <= 1.0, "{name}: {report:?}");
+            assert!(report.calls >= 16 && report.worst <= 1.0, "{name}: {report:?}");
             checked += 1;
         }
     }
