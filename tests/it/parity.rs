@@ -4,6 +4,9 @@ mod activation;
 mod attention;
 mod contracts;
 #[cfg(feature = "cli")]
+mod attention_host;
+mod attention_options;
+#[cfg(feature = "cli")]
 mod host;
 mod norm;
 mod rotary;
