@@ -212,6 +212,22 @@ fn the_standard_mapping_is_whole() {
 }
 
 #[test]
+fn a_configuration_asks_for_parity_by_a_word_and_keeps_it() {
+    let config = KernelConfig::from_toml("verify = \"parity\"\nRMSNorm = \"a/b@v1\"", "kernels.toml").unwrap();
+    assert!(config.asks_for_parity());
+    assert_eq!(config.layers().collect::<Vec<_>>(), ["RMSNorm"], "the word is no layer");
+    assert_eq!(KernelConfig::from_toml(&config.to_toml(), "kernels.toml").unwrap(), config);
+    assert_eq!(KernelConfig::builder().parity(true).kernel_everywhere("RMSNorm", "a/b@v1").unwrap().build(), config);
+    for plain in ["", "verify = \"digest\""] {
+        assert!(!KernelConfig::from_toml(plain, "kernels.toml").unwrap().asks_for_parity(), "{plain}");
+    }
+    let error = KernelConfig::from_toml("verify = \"partiy\"", "kernels.toml").unwrap_err();
+    assert!(matches!(&error, SwapError::Config { key, .. } if key == "verify"), "{error:?}");
+    assert_eq!(error.hint().as_deref(), Some("did you mean \"parity\"?"));
+    assert!(KernelConfig::from_toml("verify = true", "kernels.toml").is_err());
+}
+
+#[test]
 fn an_entry_without_a_device_takes_that_of_the_default_table() {
     let text = "[RMSNorm]\nrocm = 'a/b@v1'";
     let (inherits, alone) = (
