@@ -46,6 +46,20 @@ pub enum BindError {
         /// The parameter that an unknown name comes near to.
         suggestion: Option<&'static str>,
     },
+    /// A layer declares a rounding order that its contract does not have.
+    #[error("{kernel}: the contract {contract} has no rounding {rounding:?}; it has {}", .allowed.join(", "))]
+    Rounding {
+        /// The kernel and layer.
+        kernel: String,
+        /// The contract.
+        contract: &'static str,
+        /// The order as declared.
+        rounding: String,
+        /// The contract's orders, the default first.
+        allowed: Vec<&'static str>,
+        /// The order that the declared one comes near to.
+        suggestion: Option<&'static str>,
+    },
     /// A layer declares a backward function and its contract has none.
     #[error("{kernel}: the backward function {function} has no place in the contract {contract}{}", if *.is_own { ", whose forward function computes the gradient, too" } else { "" })]
     BackwardRefused {
@@ -219,6 +233,18 @@ impl BindError {
     pub(super) fn view(len: usize, shape: &[usize], strides: &[usize]) -> Self {
         Self::View { len, shape: shape.to_vec(), strides: strides.to_vec() }
     }
+
+    /// [`Self::view`] with the strides of a row-major view.
+    #[cold]
+    pub(super) fn row_major_view(len: usize, shape: &[usize]) -> Self {
+        let mut strides = vec![0; shape.len()];
+        let mut stride = 1_usize;
+        for (slot, extent) in strides.iter_mut().zip(shape).rev() {
+            *slot = stride;
+            stride = stride.saturating_mul((*extent).max(1));
+        }
+        Self::view(len, shape, &strides)
+    }
 }
 
 impl Hint for BindError {
@@ -233,7 +259,9 @@ impl Hint for BindError {
                     |near| format!("did you mean {near:?}?"),
                 ))
             }
-            Self::Arguments { suggestion, .. } => suggestion.map(|near| format!("did you mean {near}?")),
+            Self::Arguments { suggestion, .. } | Self::Rounding { suggestion, .. } => {
+                suggestion.map(|near| format!("did you mean {near}?"))
+            }
             Self::BackwardRefused { .. } => Some("leave `backward` out of the layer's table".to_owned()),
             Self::NoBackward { .. } => {
                 Some("map the layer to a kernel with a backward, or train with its reference code".to_owned())

@@ -107,9 +107,16 @@ pub enum AttnImplementationError {
 
 impl Hint for AttnImplementationError {
     fn hint(&self) -> Option<String> {
+        self.near().map(|near| format!("did you mean \"{near}\"?"))
+    }
+}
+
+impl AttnImplementationError {
+    /// The nearest word that is known.
+    pub(super) fn near(&self) -> Option<String> {
         let Self::Unknown { text } = self else { return None };
         let (prefix, word) = split(text);
-        nearest(word, WORDS).map(|near| format!("did you mean \"{prefix}{near}\"?"))
+        nearest(word, WORDS).map(|near| format!("{prefix}{near}"))
     }
 }
 

@@ -1,13 +1,13 @@
 //! What a plan did to each layer, and why.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
 use super::group::Group;
 use super::{AttentionReport, Mode, SlotSpec};
-use crate::bind::KernelIdentity;
+use crate::bind::{KernelIdentity, Rounding};
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
 
@@ -18,12 +18,43 @@ use crate::variant::DeviceKey;
 pub enum Reason {
     /// Kernels are off for the whole model.
     KernelsOff,
+    /// Kernels are off for the whole process.
+    SwitchedOff {
+        /// What switches them off, such as `USE_HUB_KERNELS says no`.
+        switch: &'static str,
+    },
     /// The layer was built after the current plan was made.
     NotPlanned,
     /// The configuration names no kernel for the layer on this device and in this mode.
     NotMapped {
         /// The model's device.
         device: DeviceKey,
+    },
+    /// The configuration goes by the device's capability, which is not known.
+    CapabilityUnknown {
+        /// The model's device.
+        device: DeviceKey,
+    },
+    /// The default table's entry for the layer cannot be read.
+    BadDefault {
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// The kernel cannot be had, and nobody insists on it: it is one of a list, or of the default table.
+    Unavailable {
+        /// The kernel.
+        kernel: String,
+        /// Why it cannot be had.
+        cause: String,
+    },
+    /// The kernel fulfils another contract than the layer's.
+    Contract {
+        /// The kernel.
+        kernel: String,
+        /// The layer's contract.
+        expected: &'static str,
+        /// The kernel's contract.
+        actual: &'static str,
     },
     /// The configuration switches the layer's kernel off.
     Disabled,
@@ -95,6 +126,15 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KernelsOff => write!(f, "kernels are off"),
+            Self::SwitchedOff { switch } => write!(f, "kernels are off: {switch}"),
+            Self::CapabilityUnknown { device } => {
+                write!(f, "its entries go by the capability of the {device} device, which is not known")
+            }
+            Self::BadDefault { fault } => write!(f, "the default mapping's entry is wrong: {fault}"),
+            Self::Unavailable { kernel, cause } => write!(f, "{kernel} cannot be had: {cause}"),
+            Self::Contract { kernel, expected, actual } => {
+                write!(f, "{kernel} fulfils the contract {actual}; the layer needs {expected}")
+            }
             Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
             Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
@@ -153,6 +193,15 @@ impl Outcome {
     }
 }
 
+/// A kernel of a list that did not take the layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tried {
+    /// The kernel as configured.
+    pub kernel: String,
+    /// Why the next one was tried.
+    pub reason: String,
+}
+
 /// One layer's line of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LayerReport {
@@ -162,6 +211,21 @@ pub struct LayerReport {
     pub layer: String,
     /// What runs it.
     pub outcome: Outcome,
+    /// Where the kernel and the layer's reference code round differently, so that their results may, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<RoundingDifference>,
+    /// Kernels of a list that came before the outcome.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
+}
+
+/// Two rounding orders of one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RoundingDifference {
+    /// The kernel's order.
+    pub kernel: Rounding,
+    /// The reference code's order, in inference.
+    pub reference: Rounding,
 }
 
 /// What became of a group.
@@ -185,19 +249,26 @@ pub struct GroupReport {
     pub members: Vec<String>,
     /// What became of it.
     pub outcome: GroupOutcome,
+    /// The kernels of a list that were tried before, and why they did not take it. Empty: there were none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
 }
 
 impl GroupReport {
     pub(super) fn new(specs: &[SlotSpec], group: &Group, outcome: GroupOutcome) -> Self {
         let whole = &specs[group.whole];
         let members = group.members.iter().map(|member| specs[*member].path.clone()).collect();
-        Self { path: whole.path.clone(), layer: whole.layer.clone(), members, outcome }
+        Self { path: whole.path.clone(), layer: whole.layer.clone(), members, outcome, tried: Vec::new() }
     }
 }
 
 impl LayerReport {
     pub(super) fn new(spec: &SlotSpec, outcome: Outcome) -> Self {
-        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome }
+        let rounding = outcome.kernel().and_then(|identity| {
+            let (kernel, reference) = (identity.rounding, spec.rounding);
+            kernel.differs_from(reference, spec.dtype).then_some(RoundingDifference { kernel, reference })
+        });
+        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome, rounding, tried: Vec::new() }
     }
 }
 
@@ -217,9 +288,17 @@ pub struct Report {
     /// other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionReport>,
+    /// What else is to be known: kernels that a local folder takes the place of, entries that ask for trust.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl Report {
+    /// A report without a line.
+    pub(super) fn empty(device: DeviceKey, mode: Mode) -> Self {
+        Self { device, mode, layers: Vec::new(), groups: Vec::new(), attention: None, notes: Vec::new() }
+    }
+
     /// Number of layers with a slot.
     #[must_use]
     pub fn total(&self) -> usize {
@@ -258,20 +337,27 @@ impl Report {
     fn lines(&self) -> BTreeMap<(&str, String), usize> {
         let by_path = |path: &str| self.groups.iter().find(|group| group.path == path);
         let mut lines = BTreeMap::new();
-        for LayerReport { layer, outcome, .. } in &self.layers {
-            let what = match outcome {
+        for LayerReport { layer, outcome, rounding, tried, .. } in &self.layers {
+            let mut what = match outcome {
                 Outcome::Kernel(identity) => line_of(identity),
                 Outcome::Fused { into, kernel } => {
-                    let layer = by_path(into).map_or("a group", |group| &group.layer);
-                    format!("in {layer}: {}", line_of(kernel))
+                    let group = by_path(into);
+                    let layer = group.map_or("a group", |group| &group.layer);
+                    let tried = group.map_or_else(String::new, |group| tried_before(&group.tried));
+                    format!("in {layer}: {}{tried}", line_of(kernel))
                 }
                 Outcome::Reference(reason) => format!("reference: {reason}"),
             };
+            if let Some(RoundingDifference { kernel, reference }) = rounding {
+                let _ = write!(what, "  (rounds {kernel}, its reference {reference})");
+            }
+            what += &tried_before(tried);
             *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
         }
-        for GroupReport { layer, outcome, members, .. } in &self.groups {
+        for GroupReport { layer, outcome, members, tried, .. } in &self.groups {
             if let GroupOutcome::Apart(reason) = outcome {
-                let what = format!("not fused, its {} layers stand above: {reason}", members.len());
+                let tried = tried_before(tried);
+                let what = format!("not fused, its {} layers stand above: {reason}{tried}", members.len());
                 *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
             }
         }
@@ -297,6 +383,16 @@ impl Report {
     }
 }
 
+/// The kernels of a list that came before the outcome, as the table shows them.
+fn tried_before(tried: &[Tried]) -> String {
+    let mut text = String::new();
+    for Tried { kernel, reason } in tried {
+        // The reason names the kernel as it was found.
+        let _ = write!(text, "; before it {kernel}: {reason}");
+    }
+    text
+}
+
 /// A kernel as the table shows it.
 fn line_of(identity: &KernelIdentity) -> String {
     let digest = identity.sha256.to_string();
@@ -312,6 +408,9 @@ impl fmt::Display for Report {
         }
         if let Some(attention) = &self.attention {
             writeln!(f, "{attention}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
         }
         write!(f, "{} of {} layers swapped for {} on {}", self.swapped(), self.total(), self.mode, self.device)
     }

@@ -4,6 +4,7 @@ mod attention;
 mod config;
 mod gradients;
 mod groups;
+mod hot;
 mod plans;
 mod scopes;
 
@@ -17,7 +18,7 @@ use kernelhub::variant::DeviceKey;
 fn config(entries: &[(&str, &str)]) -> KernelConfig {
     entries
         .iter()
-        .fold(KernelConfig::builder(), |builder, (layer, kernel)| {
+        .fold(KernelConfig::builder().inherit(false), |builder, (layer, kernel)| {
             builder.kernel(layer, DeviceKey::Cpu, kernel).unwrap()
         })
         .build()

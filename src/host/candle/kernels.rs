@@ -3,6 +3,8 @@
 //! The operations live on the stack of one forward and borrow the kernel from the pinned plan. Nothing is allocated
 //! but the output. They have no backward: a layer calls them only where nothing tracks a gradient.
 
+use std::borrow::Cow;
+
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Tensor};
 use half::{bf16, f16};
 
@@ -33,7 +35,8 @@ storage_element!(bf16, BF16);
 storage_element!(f16, F16);
 
 /// A candle tensor as a kernel sees it.
-fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &Layout) -> Result<TensorRef<'a>> {
+#[inline]
+fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &'a Layout) -> Result<TensorRef<'a>> {
     let elements =
         T::elements(storage).ok_or_else(|| Error::Msg("operands of one operation differ in dtype".into()))?;
     let elements = elements.get(layout.start_offset()..).unwrap_or_default();
@@ -84,7 +87,8 @@ impl CustomOp2 for RmsNormOp<'_> {
 
 /// `x` `[..., hidden]` normalised by `kernel`.
 pub(super) fn rms_norm(kernel: &RmsNormKernel, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
-    dense_rows(x)?.apply_op2_no_bwd(&dense_rows(weight)?, &RmsNormOp { kernel, eps: f64::from(eps) })
+    let (x, weight) = (dense_rows(x)?, dense_rows(weight)?);
+    x.apply_op2_no_bwd(&weight, &RmsNormOp { kernel, eps: f64::from(eps) })
 }
 
 struct RotaryOp<'a> {
@@ -162,10 +166,12 @@ pub(super) fn gated_activation(kernel: &GatedActivationKernel, x: &Tensor) -> Re
 }
 
 /// `x`, copied only when the elements of a row are no neighbours; every other stride is the kernel's to follow.
-fn dense_rows(x: &Tensor) -> Result<Tensor> {
+#[inline]
+fn dense_rows(x: &Tensor) -> Result<Cow<'_, Tensor>> {
     let dense =
         x.stride().last().is_none_or(|stride| *stride == 1) || x.dims().last().is_some_and(|extent| *extent <= 1);
-    if dense { Ok(x.clone()) } else { x.contiguous() }
+    // Borrowed: a clone counts up and down, which other threads would wait for.
+    if dense { Ok(Cow::Borrowed(x)) } else { x.contiguous().map(Cow::Owned) }
 }
 
 // After the macro, which it uses.

@@ -4,7 +4,7 @@ use candle_core::{D, DType, Result, Tensor};
 
 use super::spec::{float_dtype, mode_for};
 use super::{LayerError, kernels};
-use crate::bind::{Contract, MAX_RANK};
+use crate::bind::{Contract, MAX_RANK, Rounding};
 use crate::swap::{Mode, Plan, Slot, SlotSpec, Slots};
 
 const LAYER: &str = "RMSNorm";
@@ -48,6 +48,7 @@ impl RmsNorm {
             last_dim: hidden,
             trainable,
             options: Vec::new(),
+            rounding: Rounding::Dtype,
         });
         Ok(Self { weight, eps, slot })
     }

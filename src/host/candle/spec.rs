@@ -3,7 +3,7 @@
 use candle_core::{DType as CandleDType, Device, Tensor};
 
 use super::LayerError;
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
 use crate::swap::{Mode, Slot, SlotSpec, Slots};
 use crate::variant::DeviceKey;
@@ -74,5 +74,6 @@ pub(super) fn claim_pair(
         last_dim,
         trainable,
         options: Vec::new(),
+        rounding: Rounding::Dtype,
     }))
 }

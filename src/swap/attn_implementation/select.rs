@@ -21,6 +21,8 @@ pub(in crate::swap) struct Selected {
     /// By the name of the model's layer and its contract's.
     kernels: BTreeMap<(String, &'static str), Arc<LayerKernel>>,
     report: AttentionReport,
+    /// Whether a scope's own configuration has the word.
+    of_scope: bool,
 }
 
 /// A model's attention layers, and where their kernels come from.
@@ -35,6 +37,16 @@ impl Selected {
     /// The reference code of attention layers that no kernel takes.
     pub(in crate::swap) fn path(&self) -> AttentionPath {
         self.path
+    }
+
+    /// The same, as what a scope's own configuration says, or not.
+    pub(in crate::swap) fn of_scope(self, of_scope: bool) -> Self {
+        Self { of_scope, ..self }
+    }
+
+    /// Whether a scope's own configuration has the word.
+    pub(in crate::swap) fn is_of_scope(&self) -> bool {
+        self.of_scope
     }
 
     /// For the plan's report.
@@ -83,6 +95,16 @@ pub(in crate::swap) fn select(
         let hint = "leave \"paged|\" out, or build the model with a layer for a paged cache".to_owned();
         return Err(search.refuse("the model has no attention layer for a paged cache".to_owned(), Some(hint)));
     }
+    if let Some(switch) = provider.switched_off() {
+        match &implementation.kind {
+            AttnKind::Kernel(_) | AttnKind::Flash(_) => return Err(search.refuse(switch.to_owned(), None)),
+            AttnKind::Auto => {
+                let off = PassedOver { candidate: "every kernel".to_owned(), reason: switch.to_owned() };
+                return Ok(search.reference(AttentionPath::Sdpa, vec![off]));
+            }
+            AttnKind::Eager | AttnKind::Sdpa => {}
+        }
+    }
     match &implementation.kind {
         AttnKind::Eager => Ok(search.reference(AttentionPath::Eager, Vec::new())),
         AttnKind::Sdpa => Ok(search.reference(AttentionPath::Sdpa, Vec::new())),
@@ -120,7 +142,7 @@ impl Search<'_> {
         let chosen = AttnImplementation { kind, paged: self.implementation.paged }.to_string();
         let report =
             AttentionReport { requested: self.implementation.clone(), chosen, passed_over, kernels: Vec::new() };
-        Selected { path, kernels: BTreeMap::new(), report }
+        Selected { path, kernels: BTreeMap::new(), report, of_scope: false }
     }
 
     /// The best kernel that there is and that can do what every layer needs.
@@ -207,7 +229,7 @@ impl Search<'_> {
             passed_over,
             kernels: kernels.values().filter_map(|kernel| AttentionCapability::of(kernel.meta())).collect(),
         };
-        Ok(Selected { path: AttentionPath::Sdpa, kernels, report })
+        Ok(Selected { path: AttentionPath::Sdpa, kernels, report, of_scope: false })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use candle_core::{DType as CandleDType, Result, Tensor};
 
-use crate::bind::{AttentionOptions, Contract, Window};
+use crate::bind::{AttentionOptions, Contract, Rounding, Window};
 use crate::host::candle::LayerError;
 use crate::host::candle::spec::float_dtype;
 use crate::swap::{Slot, SlotSpec, Slots};
@@ -71,6 +71,7 @@ impl AttentionConfig {
             dtype: float_dtype(layer, "dtype", dtype)?,
             last_dim: head_dim,
             trainable: false,
+            rounding: Rounding::Dtype,
             options: options.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect(),
         }))
     }

@@ -42,7 +42,8 @@ impl<A: Attend> CustomOp3 for AttendOp<'_, A> {
 }
 
 fn apply(op: &impl Attend, [q, k, v]: [&Tensor; 3]) -> Result<Tensor> {
-    dense_rows(q)?.apply_op3_no_bwd(&dense_rows(k)?, &dense_rows(v)?, &AttendOp(op))
+    let (q, k, v) = (dense_rows(q)?, dense_rows(k)?, dense_rows(v)?);
+    q.apply_op3_no_bwd(&k, &v, &AttendOp(op))
 }
 
 struct Dense<'a> {
