@@ -94,8 +94,9 @@ fn check_packed<T: Number>() {
         // Rows at a distance, as of one projection for keys and values.
         let kv = |seed| View::<T>::strided(seed, &[rows(&of_k), 2, 16], &[70, 16, 1]);
         let (k, v) = (kv(2), kv(3));
-        let cu_q = TensorRef::indices(&of_q, &[of_q.len()]).unwrap();
-        let cu_k = TensorRef::indices(&of_k, &[of_k.len()]).unwrap();
+        let counts = [[of_q.len()], [of_k.len()]];
+        let cu_q = TensorRef::indices(&of_q, &counts[0]).unwrap();
+        let cu_k = TensorRef::indices(&of_k, &counts[1]).unwrap();
         for (causal, left, right, softcap) in CASES {
             let options = options(causal, left, right, softcap);
             let shape = [rows(&of_q), 4, 16];
@@ -219,7 +220,8 @@ fn lengths_and_tables_that_leave_their_tensors_are_refused_before_the_call() {
     let options = AttentionOptions::new(0.3, true);
     let run = |of_q: &[i32], of_k: &[i32]| {
         let x = rows.tensor();
-        let (of_q, of_k) = (TensorRef::indices(of_q, &[of_q.len()])?, TensorRef::indices(of_k, &[of_k.len()])?);
+        let counts = [[of_q.len()], [of_k.len()]];
+        let (of_q, of_k) = (TensorRef::indices(of_q, &counts[0])?, TensorRef::indices(of_k, &counts[1])?);
         kernel.forward_to_vec::<f32>(&x, &x, &x, [&of_q, &of_k], &[8, 2, 8], &options)
     };
     let good = [0, 3, 8];
@@ -239,7 +241,8 @@ fn lengths_and_tables_that_leave_their_tensors_are_refused_before_the_call() {
     let run = |table: &[i32], lengths: &[i32]| {
         let (keys, q) = (cache.tensor(), q.tensor());
         let table = TensorRef::indices(table, &[2, 2])?;
-        let lengths = TensorRef::indices(lengths, &[lengths.len()])?;
+        let count = [lengths.len()];
+        let lengths = TensorRef::indices(lengths, &count)?;
         let paged = PagedKeys { keys: &keys, values: &keys, block_table: &table, lengths: &lengths };
         kernel.forward_to_vec::<f32>(&q, &paged, &[2, 1, 2, 8], &options)
     };

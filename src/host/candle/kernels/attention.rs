@@ -85,8 +85,9 @@ impl Attend for Varlen<'_> {
     fn run<T: StorageElement>(&self, q: Operand<'_>, k: Operand<'_>, v: Operand<'_>) -> Result<(CpuStorage, Shape)> {
         let (total, heads, head_dim) = q.1.shape().dims3()?;
         let (q, k, v) = (view::<T>(q.0, q.1)?, view::<T>(k.0, k.1)?, view::<T>(v.0, v.1)?);
-        let starts = |of| TensorRef::indices(of, &[of.len()]).map_err(candle_core::Error::wrap);
-        let (of_q, of_k) = (starts(self.starts[0])?, starts(self.starts[1])?);
+        let counts = self.starts.map(|starts| [starts.len()]);
+        let of_q = TensorRef::indices(self.starts[0], &counts[0]).map_err(candle_core::Error::wrap)?;
+        let of_k = TensorRef::indices(self.starts[1], &counts[1]).map_err(candle_core::Error::wrap)?;
         let shape = [total, heads, head_dim];
         let output = self.kernel.forward_to_vec::<T>(&q, &k, &v, [&of_q, &of_k], &shape, &self.options);
         finish(output, Shape::from((total, heads * head_dim)))
@@ -119,8 +120,9 @@ impl Attend for Paged<'_> {
         let (batch, heads, q_len, head_dim) = q.1.shape().dims4()?;
         let (q, k, v) = (view::<T>(q.0, q.1)?, view::<T>(k.0, k.1)?, view::<T>(v.0, v.1)?);
         let blocks = self.table.len().checked_div(batch).unwrap_or(0);
-        let table = TensorRef::indices(self.table, &[batch, blocks]).map_err(candle_core::Error::wrap)?;
-        let lengths = TensorRef::indices(self.lengths, &[batch]).map_err(candle_core::Error::wrap)?;
+        let (of_table, of_lengths) = ([batch, blocks], [batch]);
+        let table = TensorRef::indices(self.table, &of_table).map_err(candle_core::Error::wrap)?;
+        let lengths = TensorRef::indices(self.lengths, &of_lengths).map_err(candle_core::Error::wrap)?;
         let paged = PagedKeys { keys: &k, values: &v, block_table: &table, lengths: &lengths };
         let shape = [batch, q_len, heads, head_dim];
         let output = self.kernel.forward_to_vec::<T>(&q, &paged, &shape, &self.options);
