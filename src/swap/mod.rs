@@ -6,7 +6,8 @@
 //!
 //! A model's layers share one plan. A forward pins it once, so that no forward mixes two plans; a new plan is published
 //! whole or not at all, and forwards in flight finish on theirs. The price is one atomic load per forward, the gain is
-//! that swapping needs no lock on the hot path and no pause.
+//! that swapping needs no lock on the hot path and no pause. Layers take the plan as an argument, or find it in the
+//! scope that the forward runs in ([`Slots::scope`]).
 
 mod config;
 mod error;
@@ -15,6 +16,7 @@ mod plan;
 mod provider;
 mod reference;
 mod report;
+mod scope;
 mod slot;
 
 pub use config::{Choice, KernelConfig, KernelConfigBuilder};

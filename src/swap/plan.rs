@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::report::{LayerReport, Outcome, Reason, Report};
+use super::scope::{self, Held, ModelNumber};
 use super::{Mode, Slot, SlotSpec};
 use crate::bind::{AttentionKernel, GatedActivationKernel, LayerKernel, RmsNormKernel, RotaryKernel};
 use crate::variant::DeviceKey;
@@ -33,6 +34,8 @@ impl Picks {
 /// What fills each slot. Immutable once published.
 #[derive(Debug)]
 pub struct Plan {
+    /// The model that it was published for.
+    model: Option<ModelNumber>,
     mode: Mode,
     kernels: Box<[Option<Arc<LayerKernel>>]>,
     report: Report,
@@ -42,7 +45,7 @@ impl Plan {
     /// Every layer on its reference code.
     pub(super) fn reference(specs: &[SlotSpec], device: DeviceKey, mode: Mode) -> Self {
         let layers = specs.iter().map(|spec| LayerReport::new(spec, Outcome::Reference(Reason::KernelsOff))).collect();
-        Self { mode, kernels: vec![None; specs.len()].into(), report: Report { device, mode, layers } }
+        Self { model: None, mode, kernels: vec![None; specs.len()].into(), report: Report { device, mode, layers } }
     }
 
     /// Decides for every slot. Pure: equal arguments give equal plans.
@@ -63,7 +66,38 @@ impl Plan {
             kernels.push(decision.ok());
             layers.push(LayerReport::new(spec, outcome));
         }
-        Self { mode, kernels: kernels.into(), report: Report { device, mode, layers } }
+        Self { model: None, mode, kernels: kernels.into(), report: Report { device, mode, layers } }
+    }
+
+    /// The plan as one of the model's.
+    pub(super) fn of_model(self, model: ModelNumber) -> Self {
+        Self { model: Some(model), ..self }
+    }
+
+    /// Runs `work` on this thread under this plan: each layer of its model that is called inside without a plan runs
+    /// under it. For the threads that a forward hands work to, which see nothing of the scope that it runs in; without
+    /// this, or the plan as an argument, a layer there runs under the plan that is current when it is called.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use kernelhub::swap::{Plan, Slots};
+    /// use kernelhub::variant::DeviceKey;
+    /// use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+    ///
+    /// let slots = Slots::new(DeviceKey::Cpu);
+    /// let same = slots.scope(|plan| {
+    ///     let worker = |_| plan.scope(|| slots.scope(|inner| Arc::ptr_eq(plan, inner)));
+    ///     (0..8).into_par_iter().all(worker)
+    /// });
+    /// assert!(same);
+    /// ```
+    pub fn scope<R>(self: &Arc<Self>, work: impl FnOnce() -> R) -> R {
+        match self.model {
+            Some(model) => scope::enter(model, Held::Handed(Arc::clone(self)), |_| work()),
+            // Never published: no layer is planned by it.
+            None => work(),
+        }
     }
 
     /// What the plan was made for.

@@ -7,6 +7,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use super::plan::{Pick, Picks};
 use super::report::{LayerReport, Outcome, Reason};
+use super::scope::{self, Held, ModelNumber};
 use super::{Choice, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
 use crate::bind::Contract;
 use crate::dtype::DType;
@@ -37,6 +38,7 @@ pub struct Slots {
 
 #[derive(Debug)]
 struct Shared {
+    number: ModelNumber,
     device: DeviceKey,
     state: Mutex<State>,
     plan: ArcSwap<Plan>,
@@ -68,6 +70,7 @@ impl Shared {
     }
 
     fn publish(&self, plan: Plan) -> Report {
+        let plan = plan.of_model(self.number);
         let report = plan.report().clone();
         self.plan.store(Arc::new(plan));
         report
@@ -87,8 +90,9 @@ impl Slots {
     /// No slots yet, on one kind of device, in inference mode; every layer runs its reference code.
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
-        let plan = Plan::reference(&[], device, Mode::default());
-        let shared = Shared { device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
+        let number = ModelNumber::new();
+        let plan = Plan::reference(&[], device, Mode::default()).of_model(number);
+        let shared = Shared { number, device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -111,6 +115,33 @@ impl Slots {
     #[must_use]
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
+    }
+
+    /// Pins the current plan for everything that this thread runs inside `forward`: each layer of this model that is
+    /// called there without a plan runs under the one that `forward` is given. Inside a scope of this model already,
+    /// `forward` runs under that scope's plan, so that a forward inside a forward is part of it.
+    ///
+    /// A scope is this thread's alone. A layer that `forward` runs on another thread, such as a rayon worker, pins for
+    /// itself there, unless it is given the plan or run inside [`Plan::scope`].
+    ///
+    /// # Examples
+    /// ```
+    /// use kernelhub::swap::{Mode, Slots};
+    /// use kernelhub::variant::DeviceKey;
+    ///
+    /// let slots = Slots::new(DeviceKey::Cpu);
+    /// let modes = slots.scope(|plan| {
+    ///     // Published now, and in force from the next forward on.
+    ///     slots.set_mode(Mode::Training);
+    ///     (plan.mode(), slots.scope(|plan| plan.mode()))
+    /// });
+    /// assert_eq!(modes, (Mode::Inference, Mode::Inference));
+    /// assert_eq!(slots.scope(|plan| plan.mode()), Mode::Training);
+    /// ```
+    pub fn scope<R>(&self, forward: impl FnOnce(&Arc<Plan>) -> R) -> R {
+        let number = self.shared.number;
+        scope::with_current(number, forward)
+            .unwrap_or_else(|forward| scope::enter(number, Held::Pinned(self.pin()), forward))
     }
 
     /// Gives the model's layers the kernels of `config`, for the current mode and for later changes of mode, and
@@ -237,10 +268,18 @@ fn acquire(
 }
 
 impl Slot {
-    /// Pins the current plan, for a layer that is called alone.
+    /// Pins the current plan, whatever scope the thread is in.
     #[must_use]
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
+    }
+
+    /// Runs `forward` under the plan of the thread's scope of this model ([`Slots::scope`]), or where there is none,
+    /// under the one that is current now. What a layer that takes no plan runs its forward in.
+    #[inline]
+    pub fn with_plan<R>(&self, forward: impl FnOnce(&Plan) -> R) -> R {
+        let forward = |plan: &Arc<Plan>| forward(plan);
+        scope::with_current(self.shared.number, forward).unwrap_or_else(|forward| forward(&self.pin()))
     }
 
     /// The slot's index into its model's plan.

@@ -3,6 +3,7 @@
 mod config;
 mod gradients;
 mod plans;
+mod scopes;
 
 use std::sync::Arc;
 

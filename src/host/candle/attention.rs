@@ -72,12 +72,12 @@ impl Attention {
         self.scale
     }
 
-    /// Attends, under the plan that is current now.
+    /// Attends, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors
     /// When a shape is not the layer's, or the element types differ.
     pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
-        self.forward_in(&self.slot.pin(), q, k, v, causal)
+        self.slot.with_plan(|plan| self.forward_in(plan, q, k, v, causal))
     }
 
     /// Attends, under the plan that the model pinned.

@@ -76,12 +76,12 @@ impl GatedMlp {
         self.down.weight()
     }
 
-    /// Runs the block on `x`, under the plan that is current now.
+    /// Runs the block on `x`, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors
     /// When the last axis or the element type of `x` is not the weights'.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward_in(&self.slot.pin(), x)
+        self.slot.with_plan(|plan| self.forward_in(plan, x))
     }
 
     /// Runs the block on `x`, under the plan that the model pinned.

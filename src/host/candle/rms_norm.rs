@@ -63,12 +63,12 @@ impl RmsNorm {
         self.eps
     }
 
-    /// Normalises `x`, under the plan that is current now.
+    /// Normalises `x`, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors
     /// When the last axis of `x` is not the weight's, or its type differs.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward_in(&self.slot.pin(), x)
+        self.slot.with_plan(|plan| self.forward_in(plan, x))
     }
 
     /// Normalises `x`, under the plan that the model pinned.

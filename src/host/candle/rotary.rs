@@ -67,12 +67,12 @@ impl RotaryEmbedding {
         }
     }
 
-    /// Rotates `q` and `k`, whose first position is `offset`, under the plan that is current now.
+    /// Rotates `q` and `k`, whose first position is `offset`, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors
     /// When a shape or an element type does not fit the tables, or the positions go beyond them.
     pub fn forward(&self, q: &Tensor, k: &Tensor, offset: usize) -> Result<(Tensor, Tensor)> {
-        self.forward_in(&self.slot.pin(), q, k, offset)
+        self.slot.with_plan(|plan| self.forward_in(plan, q, k, offset))
     }
 
     /// Rotates `q` and `k`, under the plan that the model pinned.
