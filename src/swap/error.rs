@@ -70,6 +70,16 @@ pub enum SwapError {
         /// The kernel's contract.
         actual: Contract,
     },
+    /// Layers that cannot be a group.
+    #[error("{path}: no group {layer}: {reason}")]
+    Group {
+        /// Where the group was to stand in the model.
+        path: String,
+        /// The fused layer's name.
+        layer: String,
+        /// What is wrong with its members.
+        reason: String,
+    },
     /// Kernels were asked for and none took a layer.
     #[error("no layer of the model was swapped for inference on {device}: {}", .reasons.join("; "))]
     NothingSwapped {

@@ -11,6 +11,7 @@
 
 mod config;
 mod error;
+mod group;
 mod mode;
 mod plan;
 mod provider;
@@ -21,9 +22,10 @@ mod slot;
 
 pub use config::{Choice, KernelConfig, KernelConfigBuilder};
 pub use error::SwapError;
+pub use group::GroupSpec;
 pub use mode::{Mode, ModeError};
 pub use plan::Plan;
 pub use provider::{KernelProvider, ProvideError};
 pub use reference::{KernelRef, KernelRefError};
-pub use report::{LayerReport, Outcome, Reason, Report};
+pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report};
 pub use slot::{PinnedPlan, Slot, SlotSpec, Slots};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::report::{LayerReport, Outcome, Reason, Report};
+use super::group::Group;
+use super::report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report};
 use super::scope::{self, Held, ModelNumber};
 use super::{Mode, Slot, SlotSpec};
 use crate::bind::{AttentionKernel, GatedActivationKernel, LayerKernel, RmsNormKernel, RotaryKernel};
@@ -23,7 +24,19 @@ pub(super) struct Picks {
     pub(super) by_layer: BTreeMap<(String, Mode), Pick>,
 }
 
+/// The kernel of a slot, or why it has none.
+type Decision = Result<Arc<LayerKernel>, Reason>;
+
 impl Picks {
+    /// What the slot gets, were it alone.
+    fn decide(&self, spec: &SlotSpec, device: DeviceKey, mode: Mode) -> Decision {
+        match self.by_layer.get(&(spec.layer.clone(), mode)).unwrap_or(&Pick::NotMapped) {
+            Pick::NotMapped => Err(Reason::NotMapped { device }),
+            Pick::Disabled => Err(Reason::Disabled),
+            Pick::Kernel(kernel) => fits(spec, kernel, mode).map_or_else(|| Ok(Arc::clone(kernel)), Err),
+        }
+    }
+
     /// Whether the configuration switches layers off for `mode`, and asks for no kernel.
     pub(super) fn only_disables(&self, mode: Mode) -> bool {
         let of_mode = || self.by_layer.iter().filter(|((_, of), _)| *of == mode).map(|(_, pick)| pick);
@@ -43,30 +56,51 @@ pub struct Plan {
 
 impl Plan {
     /// Every layer on its reference code.
-    pub(super) fn reference(specs: &[SlotSpec], device: DeviceKey, mode: Mode) -> Self {
-        let layers = specs.iter().map(|spec| LayerReport::new(spec, Outcome::Reference(Reason::KernelsOff))).collect();
-        Self { model: None, mode, kernels: vec![None; specs.len()].into(), report: Report { device, mode, layers } }
+    pub(super) fn reference(specs: &[SlotSpec], groups: &[Group], device: DeviceKey, mode: Mode) -> Self {
+        let mut report = Report { device, mode, layers: Vec::new(), groups: Vec::new() };
+        report.add_unplanned(specs, groups, 0, &Reason::KernelsOff);
+        Self { model: None, mode, kernels: vec![None; specs.len()].into(), report }
     }
 
     /// Decides for every slot. Pure: equal arguments give equal plans.
-    pub(super) fn decide(specs: &[SlotSpec], picks: &Picks, device: DeviceKey, mode: Mode) -> Self {
-        let mut kernels = Vec::with_capacity(specs.len());
-        let mut layers = Vec::with_capacity(specs.len());
-        for spec in specs {
-            let pick = picks.by_layer.get(&(spec.layer.clone(), mode)).unwrap_or(&Pick::NotMapped);
-            let decision = match pick {
-                Pick::NotMapped => Err(Reason::NotMapped { device }),
-                Pick::Disabled => Err(Reason::Disabled),
-                Pick::Kernel(kernel) => fits(spec, kernel, mode).map_or_else(|| Ok(Arc::clone(kernel)), Err),
+    pub(super) fn decide(specs: &[SlotSpec], groups: &[Group], picks: &Picks, device: DeviceKey, mode: Mode) -> Self {
+        let mut decisions: Vec<Decision> = specs.iter().map(|spec| picks.decide(spec, device, mode)).collect();
+        let mut report = Report { device, mode, layers: Vec::with_capacity(specs.len()), groups: Vec::new() };
+        // What the report says of a slot that its group decided for: of the whole nothing, of a member where it went.
+        let mut by_group: Vec<Option<Option<Outcome>>> = vec![None; specs.len()];
+        for group in groups {
+            // What was switched off stays off, whatever a fused kernel could do.
+            let disabled = group.members.iter().find(|member| matches!(decisions[**member], Err(Reason::Disabled)));
+            if let Some(member) = disabled {
+                decisions[group.whole] = Err(Reason::MemberDisabled { path: specs[*member].path.clone() });
+            }
+            let outcome = match &decisions[group.whole] {
+                Ok(kernel) => {
+                    let (into, kernel) = (&specs[group.whole].path, &kernel.meta().identity);
+                    for member in &group.members {
+                        let outcome = Outcome::Fused { into: into.clone(), kernel: kernel.clone() };
+                        by_group[*member] = Some(Some(outcome));
+                    }
+                    GroupOutcome::Fused(kernel.clone())
+                }
+                Err(reason) => GroupOutcome::Apart(reason.clone()),
             };
-            let outcome = match &decision {
-                Ok(kernel) => Outcome::Kernel(kernel.meta().identity.clone()),
-                Err(reason) => Outcome::Reference(reason.clone()),
-            };
-            kernels.push(decision.ok());
-            layers.push(LayerReport::new(spec, outcome));
+            by_group[group.whole] = Some(None);
+            report.groups.push(GroupReport::new(specs, group, outcome));
         }
-        Self { model: None, mode, kernels: kernels.into(), report: Report { device, mode, layers } }
+        let mut kernels = Vec::with_capacity(specs.len());
+        for ((spec, decision), by_group) in specs.iter().zip(decisions).zip(by_group) {
+            let is_member = matches!(by_group, Some(Some(_)));
+            let outcome = by_group.unwrap_or_else(|| {
+                Some(match &decision {
+                    Ok(kernel) => Outcome::Kernel(kernel.meta().identity.clone()),
+                    Err(reason) => Outcome::Reference(reason.clone()),
+                })
+            });
+            kernels.push(decision.ok().filter(|_| !is_member));
+            report.layers.extend(outcome.map(|outcome| LayerReport::new(spec, outcome)));
+        }
+        Self { model: None, mode, kernels: kernels.into(), report }
     }
 
     /// The plan as one of the model's.
@@ -112,7 +146,15 @@ impl Plan {
         &self.report
     }
 
-    fn kernel(&self, slot: &Slot) -> Option<&LayerKernel> {
+    /// Number of slots that it decides for.
+    pub(super) fn slots(&self) -> usize {
+        self.kernels.len()
+    }
+
+    /// The kernel of a slot, whatever its contract; `None`: run the reference code. The slot of a group has one only
+    /// where the plan gives its members to it, and its members then have none.
+    #[must_use]
+    pub fn kernel(&self, slot: &Slot) -> Option<&LayerKernel> {
         self.kernels.get(slot.index())?.as_deref()
     }
 

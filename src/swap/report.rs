@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::group::Group;
 use super::{Mode, SlotSpec};
 use crate::bind::KernelIdentity;
 use crate::dtype::DType;
@@ -26,6 +27,11 @@ pub enum Reason {
     },
     /// The configuration switches the layer's kernel off.
     Disabled,
+    /// The configuration switches the kernel of one of the group's layers off, which a fused kernel would undo.
+    MemberDisabled {
+        /// Where that layer stands in the model.
+        path: String,
+    },
     /// The kernel does not compute the layer's dtype.
     Dtype {
         /// The kernel.
@@ -68,6 +74,7 @@ impl fmt::Display for Reason {
             Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
             Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
+            Self::MemberDisabled { path } => write!(f, "{path} is disabled by the configuration"),
             Self::Dtype { kernel, actual, supported } => {
                 let supported: Vec<_> = supported.iter().map(|dtype| dtype.as_str()).collect();
                 write!(f, "{kernel} computes {}, the layer is {actual}", supported.join(", "))
@@ -95,8 +102,26 @@ impl fmt::Display for Reason {
 pub enum Outcome {
     /// A kernel took it.
     Kernel(KernelIdentity),
+    /// A kernel took it together with the other members of its group.
+    Fused {
+        /// Where the group stands in the model.
+        into: String,
+        /// The kernel.
+        kernel: KernelIdentity,
+    },
     /// Its reference code.
     Reference(Reason),
+}
+
+impl Outcome {
+    /// The kernel that took the layer, alone or with others.
+    #[must_use]
+    pub fn kernel(&self) -> Option<&KernelIdentity> {
+        match self {
+            Self::Kernel(kernel) | Self::Fused { kernel, .. } => Some(kernel),
+            Self::Reference(_) => None,
+        }
+    }
 }
 
 /// One layer's line of the report.
@@ -108,6 +133,37 @@ pub struct LayerReport {
     pub layer: String,
     /// What runs it.
     pub outcome: Outcome,
+}
+
+/// What became of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupOutcome {
+    /// This kernel took all of its members.
+    Fused(KernelIdentity),
+    /// Its members were planned alone.
+    Apart(Reason),
+}
+
+/// One group's line of the report. Its members have lines of their own among the layers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GroupReport {
+    /// Where the group stands in the model.
+    pub path: String,
+    /// The fused layer's name in the mapping.
+    pub layer: String,
+    /// Where its members stand in the model.
+    pub members: Vec<String>,
+    /// What became of it.
+    pub outcome: GroupOutcome,
+}
+
+impl GroupReport {
+    pub(super) fn new(specs: &[SlotSpec], group: &Group, outcome: GroupOutcome) -> Self {
+        let whole = &specs[group.whole];
+        let members = group.members.iter().map(|member| specs[*member].path.clone()).collect();
+        Self { path: whole.path.clone(), layer: whole.layer.clone(), members, outcome }
+    }
 }
 
 impl LayerReport {
@@ -125,6 +181,9 @@ pub struct Report {
     pub mode: Mode,
     /// Every layer, in the order in which the model was built.
     pub layers: Vec<LayerReport>,
+    /// Every group of layers that one kernel may take together, in the order in which they were declared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupReport>,
 }
 
 impl Report {
@@ -134,10 +193,10 @@ impl Report {
         self.layers.len()
     }
 
-    /// Number of layers that a kernel took.
+    /// Number of layers that a kernel took, alone or with others: each layer of a group counts once.
     #[must_use]
     pub fn swapped(&self) -> usize {
-        self.layers.iter().filter(|layer| matches!(layer.outcome, Outcome::Kernel(_))).count()
+        self.layers.iter().filter(|layer| layer.outcome.kernel().is_some()).count()
     }
 
     /// The kernels in use, each once, by name.
@@ -145,27 +204,45 @@ impl Report {
     pub fn kernels(&self) -> Vec<&KernelIdentity> {
         let mut kernels = BTreeMap::new();
         for layer in &self.layers {
-            if let Outcome::Kernel(identity) = &layer.outcome {
+            if let Some(identity) = layer.outcome.kernel() {
                 kernels.insert(identity.to_string(), identity);
             }
         }
         kernels.into_values().collect()
     }
 
+    /// Appends what was added to the model since its plan was made, for `slots` slots: it runs its reference code.
+    pub(super) fn add_unplanned(&mut self, specs: &[SlotSpec], groups: &[Group], slots: usize, reason: &Reason) {
+        for (index, spec) in specs.iter().enumerate().skip(slots) {
+            match groups.iter().find(|group| group.whole == index) {
+                Some(group) => self.groups.push(GroupReport::new(specs, group, GroupOutcome::Apart(reason.clone()))),
+                None => self.layers.push(LayerReport::new(spec, Outcome::Reference(reason.clone()))),
+            }
+        }
+    }
+
     /// Layer names with what runs them and how many there are.
-    fn groups(&self) -> BTreeMap<(&str, String), usize> {
-        let mut groups = BTreeMap::new();
+    fn lines(&self) -> BTreeMap<(&str, String), usize> {
+        let by_path = |path: &str| self.groups.iter().find(|group| group.path == path);
+        let mut lines = BTreeMap::new();
         for LayerReport { layer, outcome, .. } in &self.layers {
             let what = match outcome {
-                Outcome::Kernel(identity) => {
-                    let digest = identity.sha256.to_string();
-                    format!("{identity}  {}  sha256 {}", identity.variant, &digest[..12])
+                Outcome::Kernel(identity) => line_of(identity),
+                Outcome::Fused { into, kernel } => {
+                    let layer = by_path(into).map_or("a group", |group| &group.layer);
+                    format!("in {layer}: {}", line_of(kernel))
                 }
                 Outcome::Reference(reason) => format!("reference: {reason}"),
             };
-            *groups.entry((layer.as_str(), what)).or_insert(0) += 1;
+            *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
         }
-        groups
+        for GroupReport { layer, outcome, members, .. } in &self.groups {
+            if let GroupOutcome::Apart(reason) = outcome {
+                let what = format!("not fused, its {} layers stand above: {reason}", members.len());
+                *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
+            }
+        }
+        lines
     }
 
     /// Why layers run their reference code, one line per layer name and reason.
@@ -175,7 +252,7 @@ impl Report {
             .iter()
             .filter_map(|layer| match &layer.outcome {
                 Outcome::Reference(reason) => Some(format!("{}: {reason}", layer.layer)),
-                Outcome::Kernel(_) => None,
+                Outcome::Kernel(_) | Outcome::Fused { .. } => None,
             })
             .collect();
         reasons.sort_unstable();
@@ -187,11 +264,17 @@ impl Report {
     }
 }
 
+/// A kernel as the table shows it.
+fn line_of(identity: &KernelIdentity) -> String {
+    let digest = identity.sha256.to_string();
+    format!("{identity}  {}  sha256 {}", identity.variant, &digest[..12])
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let groups = self.groups();
-        let width = groups.keys().map(|(layer, _)| layer.len()).max().unwrap_or(0);
-        for ((layer, what), count) in &groups {
+        let lines = self.lines();
+        let width = lines.keys().map(|(layer, _)| layer.len()).max().unwrap_or(0);
+        for ((layer, what), count) in &lines {
             writeln!(f, "{count:>5} x {layer:width$}  {what}")?;
         }
         write!(f, "{} of {} layers swapped for {} on {}", self.swapped(), self.total(), self.mode, self.device)

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
+use super::group::Group;
 use super::plan::{Pick, Picks};
-use super::report::{LayerReport, Outcome, Reason};
+use super::report::Reason;
 use super::scope::{self, Held, ModelNumber};
-use super::{Choice, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
+use super::{Choice, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
 use crate::bind::Contract;
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
@@ -37,7 +38,7 @@ pub struct Slots {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     number: ModelNumber,
     device: DeviceKey,
     state: Mutex<State>,
@@ -46,8 +47,10 @@ struct Shared {
 
 /// What planning needs; never touched by a forward.
 #[derive(Debug, Default)]
-struct State {
-    specs: Vec<SlotSpec>,
+pub(super) struct State {
+    /// Layers and the wholes of groups, in the order in which they were built.
+    pub(super) specs: Vec<SlotSpec>,
+    pub(super) groups: Vec<Group>,
     mode: Mode,
     /// `None`: kernels are off.
     picks: Option<Picks>,
@@ -64,9 +67,14 @@ pub struct Slot {
 pub type PinnedPlan = Guard<Arc<Plan>>;
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // A panic while planning leaves the old state or the new one, both whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slot at an index of [`State::specs`].
+    pub(super) fn slot(self: &Arc<Self>, index: usize) -> Slot {
+        Slot { index, shared: Arc::clone(self) }
     }
 
     fn publish(&self, plan: Plan) -> Report {
@@ -80,9 +88,15 @@ impl Shared {
 impl State {
     fn plan(&self, picks: Option<&Picks>, device: DeviceKey, mode: Mode) -> Plan {
         match picks {
-            Some(picks) => Plan::decide(&self.specs, picks, device, mode),
-            None => Plan::reference(&self.specs, device, mode),
+            Some(picks) => Plan::decide(&self.specs, &self.groups, picks, device, mode),
+            None => Plan::reference(&self.specs, &self.groups, device, mode),
         }
+    }
+
+    /// The index of a new slot.
+    pub(super) fn add(&mut self, spec: SlotSpec) -> usize {
+        self.specs.push(spec);
+        self.specs.len() - 1
     }
 }
 
@@ -91,7 +105,7 @@ impl Slots {
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
         let number = ModelNumber::new();
-        let plan = Plan::reference(&[], device, Mode::default()).of_model(number);
+        let plan = Plan::reference(&[], &[], device, Mode::default()).of_model(number);
         let shared = Shared { number, device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
@@ -106,9 +120,17 @@ impl Slots {
     /// reference code until the next plan.
     #[must_use]
     pub fn slot(&self, spec: SlotSpec) -> Slot {
-        let mut state = self.shared.state();
-        state.specs.push(spec);
-        Slot { index: state.specs.len() - 1, shared: Arc::clone(&self.shared) }
+        let index = self.shared.state().add(spec);
+        self.shared.slot(index)
+    }
+
+    /// Adds the slot of a group: layers that one kernel may take together. Called once by the host layer that spans
+    /// them, after their own slots were claimed. Under a plan that gives this slot a kernel, the members have none.
+    ///
+    /// # Errors
+    /// [`SwapError::Group`] when there is no member, or one is of another model, stands twice or is in another group.
+    pub fn group(&self, spec: GroupSpec) -> Result<Slot, SwapError> {
+        Group::claim(&self.shared, spec)
     }
 
     /// Pins the current plan. A model does so once per forward and hands it to every layer.
@@ -212,10 +234,10 @@ impl Slots {
     #[must_use]
     pub fn report(&self) -> Report {
         let state = self.shared.state();
-        let mut report = self.pin().report().clone();
+        let plan = self.pin();
+        let mut report = plan.report().clone();
         let reason = if state.picks.is_some() { Reason::NotPlanned } else { Reason::KernelsOff };
-        let added = state.specs.iter().skip(report.layers.len());
-        report.layers.extend(added.map(|spec| LayerReport::new(spec, Outcome::Reference(reason.clone()))));
+        report.add_unplanned(&state.specs, &state.groups, plan.slots(), &reason);
         report
     }
 }
@@ -280,6 +302,11 @@ impl Slot {
     pub fn with_plan<R>(&self, forward: impl FnOnce(&Plan) -> R) -> R {
         let forward = |plan: &Arc<Plan>| forward(plan);
         scope::with_current(self.shared.number, forward).unwrap_or_else(|forward| forward(&self.pin()))
+    }
+
+    /// Whether it is a slot of this model.
+    pub(super) fn is_of(&self, model: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, model)
     }
 
     /// The slot's index into its model's plan.

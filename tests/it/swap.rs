@@ -2,6 +2,7 @@
 
 mod config;
 mod gradients;
+mod groups;
 mod plans;
 mod scopes;
 

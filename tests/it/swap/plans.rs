@@ -32,7 +32,7 @@ fn reasons(report: &Report) -> Vec<Reason> {
         .iter()
         .filter_map(|line| match &line.outcome {
             Outcome::Reference(reason) => Some(reason.clone()),
-            Outcome::Kernel(_) => None,
+            Outcome::Kernel(_) | Outcome::Fused { .. } => None,
         })
         .collect();
     reasons.sort();
