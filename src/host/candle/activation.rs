@@ -130,7 +130,7 @@ impl GatedActivationLayer {
         if activation == GatedActivation::Fatrelu {
             return Err(LayerError::Threshold { layer: gated_activation_layer(activation) }.into());
         }
-        Self::claim(activation, None, width, dtype, slots, path.into())
+        Self::claim(activation, None, width, (dtype, &[]), slots, path.into())
     }
 
     /// `(a if a > threshold, else 0) * b` for the halves `a` and `b`.
@@ -144,14 +144,15 @@ impl GatedActivationLayer {
         slots: &Slots,
         path: impl Into<String>,
     ) -> Result<Self> {
-        Self::claim(GatedActivation::Fatrelu, Some(threshold), width, dtype, slots, path.into())
+        Self::claim(GatedActivation::Fatrelu, Some(threshold), width, (dtype, &[]), slots, path.into())
     }
 
-    fn claim(
+    /// `weights` are tensors that the layer's input is computed from, whose gradients go through it.
+    pub(super) fn claim(
         activation: GatedActivation,
         threshold: Option<f64>,
         width: usize,
-        dtype: DType,
+        (dtype, weights): (DType, &[&Tensor]),
         slots: &Slots,
         path: String,
     ) -> Result<Self> {
@@ -161,7 +162,7 @@ impl GatedActivationLayer {
             contract: Contract::GatedActivation(activation),
             dtype: float_dtype(layer, "dtype", dtype)?,
             width,
-            weights: &[],
+            weights,
             options: &[],
         };
         Ok(Self { activation, threshold, width, dtype, slot: claim.slot(slots, path) })
@@ -200,6 +201,10 @@ impl GatedActivationLayer {
     pub fn forward_reference(&self, x: &Tensor) -> Result<Tensor> {
         self.check(x)?;
         self.reference(x)
+    }
+
+    pub(super) fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// What a kernel makes of `x`, whose shape was checked; `None`: run the reference code.

@@ -35,8 +35,7 @@ impl CrossEntropy {
     /// A [`LayerError`] when `dtype` is not floating-point.
     pub fn new(vocabulary: usize, dtype: DType, slots: &Slots, path: impl Into<String>) -> Result<Self> {
         let dtype = float_dtype(LAYER, "dtype", dtype)?;
-        let claim =
-            Claim { layer: LAYER, contract: Contract::CrossEntropy, dtype, width: vocabulary, weights: &[] };
+        let claim = Claim { layer: LAYER, contract: Contract::CrossEntropy, dtype, width: vocabulary, weights: &[], options: &[] };
         Ok(Self { vocabulary, ignored: Self::IGNORED, slot: claim.slot(slots, path) })
     }
 

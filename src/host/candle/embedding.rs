@@ -34,8 +34,7 @@ impl Embedding {
             return Err(LayerError::Shape { layer: LAYER, tensor: "weight", expected, actual }.into());
         };
         let dtype = any_dtype(LAYER, "weight", weight.dtype())?;
-        let claim =
-            Claim { layer: LAYER, contract: Contract::Embedding, dtype, width: hidden, weights: &[&weight] };
+        let claim = Claim { layer: LAYER, contract: Contract::Embedding, dtype, width: hidden, weights: &[&weight], options: &[] };
         let slot = claim.slot(slots, path);
         Ok(Self { weight, slot })
     }

@@ -50,9 +50,10 @@ impl GatedMlp {
         slots: &Slots,
         path: impl Into<String>,
     ) -> Result<Self> {
-        let intermediate = check_weights(gated_activation_layer(activation), &gate_up, &down)?;
-        let activation = GatedActivationLayer::new(activation, intermediate, down.dtype(), slots, path)?;
-        Self::of(activation, gate_up, down)
+        if activation == GatedActivation::Fatrelu {
+            return Err(LayerError::Threshold { layer: gated_activation_layer(activation) }.into());
+        }
+        Self::claim(activation, None, gate_up, down, slots, path.into())
     }
 
     /// A block with `FATReLU`.
@@ -66,14 +67,21 @@ impl GatedMlp {
         slots: &Slots,
         path: impl Into<String>,
     ) -> Result<Self> {
-        let intermediate = check_weights(gated_activation_layer(GatedActivation::Fatrelu), &gate_up, &down)?;
-        let activation = GatedActivationLayer::fatrelu(threshold, intermediate, down.dtype(), slots, path)?;
-        Self::of(activation, gate_up, down)
+        Self::claim(GatedActivation::Fatrelu, Some(threshold), gate_up, down, slots, path.into())
     }
 
-    fn of(activation: GatedActivationLayer, gate_up: Tensor, down: Tensor) -> Result<Self> {
+    fn claim(
+        activation: GatedActivation,
+        threshold: Option<f64>,
+        gate_up: Tensor,
+        down: Tensor,
+        slots: &Slots,
+        path: String,
+    ) -> Result<Self> {
+        let intermediate = check_weights(gated_activation_layer(activation), &gate_up, &down)?;
+        let trained: (_, &[&Tensor]) = (down.dtype(), &[&gate_up, &down]);
+        let activation = GatedActivationLayer::claim(activation, threshold, intermediate, trained, slots, path)?;
         let gate_up = if gate_up.is_contiguous() { gate_up } else { gate_up.contiguous()? };
-        let intermediate = down.dim(1)?;
         let (gate, up) = (gate_up.narrow(0, 0, intermediate)?, gate_up.narrow(0, intermediate, intermediate)?);
         Ok(Self { gate_up, gate, up, down, activation })
     }

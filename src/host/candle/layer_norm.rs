@@ -50,7 +50,7 @@ impl LayerNorm {
             same_dtype(LAYER, ("the weight", &weight), ("bias", bias))?;
         }
         let weights: Vec<_> = [&weight].into_iter().chain(&bias).collect();
-        let claim = Claim { layer: LAYER, contract: Contract::LayerNorm, dtype, width: hidden, weights: &weights };
+        let claim = Claim { layer: LAYER, contract: Contract::LayerNorm, dtype, width: hidden, weights: &weights, options: if bias.is_some() { &["bias"] } else { &[] } };
         let slot = claim.slot(slots, path);
         Ok(Self { weight, bias, eps: eps.into(), slot })
     }

@@ -8,7 +8,7 @@ use super::{LayerError, call};
 use crate::bind::Contract;
 use crate::swap::{Plan, Slot, Slots};
 
-pub(super) const LAYER: &str = "Linear";
+const LAYER: &str = "Linear";
 
 /// `x · weightᵀ + bias`.
 ///
@@ -42,7 +42,7 @@ impl Linear {
             same_dtype(LAYER, ("the weight", &weight), ("bias", bias))?;
         }
         let weights: Vec<_> = [&weight].into_iter().chain(&bias).collect();
-        let claim = Claim { layer: LAYER, contract: Contract::Linear, dtype, width: inputs, weights: &weights };
+        let claim = Claim { layer: LAYER, contract: Contract::Linear, dtype, width: inputs, weights: &weights, options: if bias.is_some() { &["bias"] } else { &[] } };
         let slot = claim.slot(slots, path);
         Ok(Self { weight, bias, slot })
     }
@@ -88,7 +88,12 @@ impl Linear {
         product(x, &self.weight, self.bias.as_ref())
     }
 
-    fn check(&self, x: &Tensor) -> Result<()> {
+    /// The slot of this projection alone.
+    pub(super) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    pub(super) fn check(&self, x: &Tensor) -> Result<()> {
         Ok(check_rows(LAYER, x, self.weight.dim(1)?, ("the weight", self.weight.dtype()), 2)?)
     }
 }

@@ -69,18 +69,25 @@ pub(super) struct Claim<'a> {
     pub(super) width: usize,
     /// Tensors that the layer holds. It counts as trainable when one is a variable or was computed from one.
     pub(super) weights: &'a [&'a Tensor],
+    /// Optional parameters of the contract that the layer gives other values than their defaults.
+    pub(super) options: &'a [&'static str],
 }
 
 impl Claim<'_> {
     pub(super) fn slot(self, slots: &Slots, path: impl Into<String>) -> Slot {
-        slots.slot(SlotSpec {
+        slots.slot(self.spec(path))
+    }
+
+    pub(super) fn spec(self, path: impl Into<String>) -> SlotSpec {
+        SlotSpec {
             path: path.into(),
             layer: self.layer.to_owned(),
             contract: self.contract,
             dtype: self.dtype,
             last_dim: self.width,
             trainable: self.weights.iter().any(|weight| weight.track_op()),
-        })
+            options: self.options.to_vec(),
+        }
     }
 }
 
