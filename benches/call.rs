@@ -81,7 +81,7 @@ fn calls(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
             let x = TensorRef::contiguous(black_box(&x), &SHAPE)?;
             let weight = TensorRef::contiguous(black_box(&weight), &[WIDTH])?;
             let mut out = TensorMut::contiguous(black_box(&mut out), &SHAPE)?;
-            kernel.forward(&mut out, &x, &weight, f64::from(EPS))
+            kernel.forward(&mut out, &x, &weight, f64::from(EPS), 0.0)
         });
     });
     group.bench_function("candle_noop", |bencher| bencher.iter(|| black_box(&input).apply_op1_no_bwd(&Noop)));

@@ -1,7 +1,7 @@
 //! What is checked in front of every call. Nothing here allocates unless it fails.
 
 use super::tensor::View;
-use super::{BindError, LayerMeta};
+use super::{BindError, LayerMeta, Parameter, ParameterKind};
 use crate::dtype::DType;
 
 impl LayerMeta {
@@ -86,6 +86,63 @@ impl LayerMeta {
     #[cold]
     fn layout_fault(&self, argument: &'static str, reason: String) -> BindError {
         BindError::Layout { kernel: self.identity.to_string(), argument, reason }
+    }
+
+    /// `view` has the shape and dtype of `like`, and rows that the kernel takes. `like` was checked before.
+    pub(super) fn check_like(&self, argument: &'static str, view: &View, like: &View) -> Result<(), BindError> {
+        self.check_dtype(argument, view, like.dtype())?;
+        if view.shape() != like.shape() {
+            return Err(self.shape_fault(argument, view, format!("{:?}", like.shape())));
+        }
+        self.check_rows(argument, view)
+    }
+
+    #[cold]
+    pub(super) fn option_fault(&self, parameter: &Parameter) -> BindError {
+        let default = match parameter.kind {
+            ParameterKind::Float { default: Some(default) } => format!("{} = {default:?}", parameter.name),
+            ParameterKind::Int { default: Some(default) } => format!("{} = {default}", parameter.name),
+            _ => format!("no {}", parameter.name),
+        };
+        BindError::Option { kernel: self.identity.to_string(), option: parameter.name, default }
+    }
+
+    #[cold]
+    pub(super) fn scalar_fault(&self, argument: &'static str, reason: String) -> BindError {
+        BindError::Scalar { kernel: self.identity.to_string(), argument, reason }
+    }
+
+    /// Every element of an index tensor is below `bound`, or is `ignored`. One pass over the indices, which are few
+    /// beside the rows that they choose; a kernel is then never sent outside its memory.
+    pub(super) fn check_indices(
+        &self,
+        argument: &'static str,
+        view: &View,
+        bound: i64,
+        ignored: Option<i64>,
+    ) -> Result<(), BindError> {
+        let outside = view.indices(|position, index| {
+            let fits = (0..bound).contains(&index) || ignored == Some(index);
+            (!fits).then_some((position, index))
+        });
+        let Some((position, actual)) = outside else { return Ok(()) };
+        let expected = match ignored {
+            Some(ignored) => format!("0 <= index < {bound}, or {ignored}"),
+            None => format!("0 <= index < {bound}"),
+        };
+        Err(BindError::Index { kernel: self.identity.to_string(), argument, position, actual, expected })
+    }
+
+    /// `view` has one of the element types that index: `u32` or `i64`, row-major.
+    pub(super) fn check_index_tensor(&self, argument: &'static str, view: &View) -> Result<(), BindError> {
+        if !matches!(view.dtype(), DType::U32 | DType::I64) {
+            return Err(self.dtype_fault(argument, "u32, i64".to_owned(), view.dtype()));
+        }
+        if !view.is_row_major() {
+            let reason = format!("has strides {:?}; expected a row-major tensor", view.strides());
+            return Err(self.layout_fault(argument, reason));
+        }
+        Ok(())
     }
 
     /// The last axis of `view` meets the kernel's width rule.

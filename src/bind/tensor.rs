@@ -11,6 +11,10 @@ use kernelhub_abi::{DLDataType, DLDevice, DLTensor, device_type, dtype_code};
 use super::BindError;
 use crate::dtype::DType;
 
+mod index;
+
+pub use index::IndexElement;
+
 /// The largest number of axes of a view.
 pub const MAX_RANK: usize = 8;
 

@@ -14,22 +14,38 @@
 //! Each layer has `forward`, which pins the plan for itself, and `forward_in`, which takes the plan that the model
 //! pinned for the whole forward. A model calls the second, so that no forward mixes two plans.
 
+mod activation;
 mod attention;
+pub mod call;
+mod cross_entropy;
+mod embedding;
 mod error;
 mod gated_mlp;
+mod kernelized;
 mod kernels;
 mod kv_cache;
+mod layer_norm;
+mod linear;
 mod mask;
+pub mod nn;
+mod qkv_linear;
 mod rms_norm;
 mod rotary;
 mod spec;
 
-pub use crate::bind::RotaryStyle;
+pub use crate::bind::{Activation, GatedActivation, RotaryStyle};
+pub use activation::{ActivationLayer, GatedActivationLayer, activation_layer, gated_activation_layer};
 pub use attention::Attention;
+pub use cross_entropy::CrossEntropy;
+pub use embedding::Embedding;
 pub use error::LayerError;
 pub use gated_mlp::GatedMlp;
+pub use kernelized::Kernelized;
 pub use kv_cache::KvCache;
+pub use layer_norm::LayerNorm;
+pub use linear::Linear;
 pub use mask::CausalMasks;
-pub use rms_norm::RmsNorm;
+pub use qkv_linear::{Projection, QkvLinear};
+pub use rms_norm::{RmsNorm, RmsNormConfig};
 pub use rotary::RotaryEmbedding;
 pub use spec::{device_key_of, dtype_of};

@@ -7,7 +7,11 @@ use super::group::Group;
 use super::report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report};
 use super::scope::{self, Held, ModelNumber};
 use super::{Mode, Slot, SlotSpec};
-use crate::bind::{AttentionKernel, GatedActivationKernel, LayerKernel, RmsNormKernel, RotaryKernel};
+use crate::bind::{
+    ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
+    CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
+    RmsNormKernel, RotaryKernel,
+};
 use crate::variant::DeviceKey;
 
 /// What the configuration and the provider gave for one layer name in one mode.
@@ -155,44 +159,47 @@ impl Plan {
     /// where the plan gives its members to it, and its members then have none.
     #[must_use]
     pub fn kernel(&self, slot: &Slot) -> Option<&LayerKernel> {
-        self.kernels.get(slot.index())?.as_deref()
+        self.shared_kernel(slot).map(Arc::as_ref)
     }
 
-    /// The kernel of an RMSNorm slot; `None`: run the reference code.
+    /// As [`Self::kernel`], for a call that outlives the forward, such as an operation whose backward comes later.
     #[must_use]
-    pub fn rms_norm(&self, slot: &Slot) -> Option<&RmsNormKernel> {
-        match self.kernel(slot)? {
-            LayerKernel::RmsNorm(kernel) => Some(kernel),
-            _ => None,
-        }
+    pub fn shared_kernel(&self, slot: &Slot) -> Option<&Arc<LayerKernel>> {
+        self.kernels.get(slot.index())?.as_ref()
     }
+}
 
-    /// The kernel of a rotary slot; `None`: run the reference code.
-    #[must_use]
-    pub fn rotary(&self, slot: &Slot) -> Option<&RotaryKernel> {
-        match self.kernel(slot)? {
-            LayerKernel::Rotary(kernel) => Some(kernel),
-            _ => None,
+/// The kernels of slots by contract family.
+macro_rules! faces {
+    ($($method:ident: $variant:ident($face:ident), $slot:literal;)*) => {
+        impl Plan {
+            $(
+                #[doc = concat!("The kernel of ", $slot, " slot; `None`: run the reference code.")]
+                #[must_use]
+                pub fn $method(&self, slot: &Slot) -> Option<&$face> {
+                    match self.kernel(slot)? {
+                        LayerKernel::$variant(kernel) => Some(kernel),
+                        _ => None,
+                    }
+                }
+            )*
         }
-    }
+    };
+}
 
-    /// The kernel of a gated activation slot; `None`: run the reference code.
-    #[must_use]
-    pub fn gated_activation(&self, slot: &Slot) -> Option<&GatedActivationKernel> {
-        match self.kernel(slot)? {
-            LayerKernel::GatedActivation(kernel) => Some(kernel),
-            _ => None,
-        }
-    }
-
-    /// The kernel of an attention slot; `None`: run the reference code.
-    #[must_use]
-    pub fn attention(&self, slot: &Slot) -> Option<&AttentionKernel> {
-        match self.kernel(slot)? {
-            LayerKernel::Attention(kernel) => Some(kernel),
-            _ => None,
-        }
-    }
+faces! {
+    rms_norm: RmsNorm(RmsNormKernel), "an RMSNorm";
+    add_rms_norm: AddRmsNorm(AddRmsNormKernel), "a fused residual add and RMSNorm";
+    layer_norm: LayerNorm(LayerNormKernel), "a LayerNorm";
+    rotary: Rotary(RotaryKernel), "a rotary";
+    activation: Activation(ActivationKernel), "an activation";
+    gated_activation: GatedActivation(GatedActivationKernel), "a gated activation";
+    attention: Attention(AttentionKernel), "an attention";
+    attention_varlen: AttentionVarlen(AttentionVarlenKernel), "a varlen attention";
+    attention_paged: AttentionPaged(AttentionPagedKernel), "a paged attention";
+    linear: Linear(LinearKernel), "a linear";
+    embedding: Embedding(EmbeddingKernel), "an embedding";
+    cross_entropy: CrossEntropy(CrossEntropyKernel), "a cross-entropy";
 }
 
 /// Why `kernel` cannot take the slot, or `None`.
@@ -205,6 +212,9 @@ fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
     if let Some(limit) = meta.width_limit(spec.last_dim) {
         return Some(Reason::Limit { kernel, limit });
     }
+    if let Some(option) = meta.lacks(&spec.options) {
+        return Some(Reason::Option { kernel, option: option.to_owned(), in_backward: false });
+    }
     if mode.is_compiled() && !meta.can_compile {
         return Some(Reason::NotCompilable { kernel });
     }
@@ -212,9 +222,8 @@ fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
     if needs_gradient && !meta.has_backward {
         return Some(Reason::NoBackward { kernel, trainable: spec.trainable });
     }
-    if needs_gradient {
-        // Hosts of this version differentiate through their reference code alone.
-        return Some(Reason::BackwardNotCalled { kernel });
+    if let Some(option) = meta.backward_lacks(&spec.options).filter(|_| needs_gradient) {
+        return Some(Reason::Option { kernel, option: option.to_owned(), in_backward: true });
     }
     None
 }

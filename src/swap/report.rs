@@ -48,6 +48,15 @@ pub enum Reason {
         /// The limit and the value that breaks it.
         limit: String,
     },
+    /// The layer passes a value for an optional parameter of the contract that the kernel does not take.
+    Option {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        option: String,
+        /// Whether it is the kernel's backward that does not take it.
+        in_backward: bool,
+    },
     /// A gradient is needed and the kernel has no backward.
     NoBackward {
         /// The kernel.
@@ -57,11 +66,6 @@ pub enum Reason {
     },
     /// Forwards are recorded and replayed, and the kernel doesn't promise to bear it.
     NotCompilable {
-        /// The kernel.
-        kernel: String,
-    },
-    /// A gradient is needed, and the host calls no kernel's backward.
-    BackwardNotCalled {
         /// The kernel.
         kernel: String,
     },
@@ -80,6 +84,10 @@ impl fmt::Display for Reason {
                 write!(f, "{kernel} computes {}, the layer is {actual}", supported.join(", "))
             }
             Self::Limit { kernel, limit } => write!(f, "{kernel}: {limit}"),
+            Self::Option { kernel, option, in_backward } => {
+                let pass = if *in_backward { "the backward of " } else { "" };
+                write!(f, "{pass}{kernel} does not take {option}, which the layer passes")
+            }
             Self::NoBackward { kernel, trainable: false } => {
                 write!(f, "{kernel} has no backward, and training needs one")
             }
@@ -88,9 +96,6 @@ impl fmt::Display for Reason {
             }
             Self::NotCompilable { kernel } => {
                 write!(f, "{kernel} cannot be recorded and replayed, and a compiled model needs that")
-            }
-            Self::BackwardNotCalled { kernel } => {
-                write!(f, "{kernel} has a backward, but this host differentiates its reference code only")
             }
         }
     }

@@ -29,6 +29,9 @@ pub struct SlotSpec {
     pub last_dim: usize,
     /// Whether a weight of the layer is a variable that an optimizer trains.
     pub trainable: bool,
+    /// Optional parameters of the contract, such as `offset`, that the layer passes other values for than their
+    /// defaults. A kernel that does not take one of them cannot take the layer.
+    pub options: Vec<&'static str>,
 }
 
 /// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.

@@ -188,7 +188,7 @@ impl GatedActivationLayer {
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
         self.check(x)?;
-        match self.by_kernel(plan, x)? {
+        match self.by_kernel(plan, &self.slot, x)? {
             Some(out) => Ok(out),
             None => self.reference(x),
         }
@@ -207,9 +207,9 @@ impl GatedActivationLayer {
         &self.slot
     }
 
-    /// What a kernel makes of `x`, whose shape was checked; `None`: run the reference code.
-    pub(super) fn by_kernel(&self, plan: &Plan, x: &Tensor) -> Result<Option<Tensor>> {
-        call::gated_activation(plan, &self.slot, x, self.threshold)
+    /// What the kernel of `slot` makes of `x`, whose shape was checked; `None`: run the reference code.
+    pub(super) fn by_kernel(&self, plan: &Plan, slot: &Slot, x: &Tensor) -> Result<Option<Tensor>> {
+        call::gated_activation(plan, slot, x, self.threshold)
     }
 
     /// The product of the halves `a` and `b`, one of them activated.

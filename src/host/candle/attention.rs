@@ -55,6 +55,7 @@ impl Attention {
             dtype,
             last_dim: head_dim,
             trainable,
+            options: Vec::new(),
         });
         Ok(Self { heads, kv_heads, head_dim, scale, masks: CausalMasks::default(), slot })
     }

@@ -55,7 +55,7 @@ fn route<'a, K>(
     called: Called,
     tensors: &[&Tensor],
 ) -> Result<Option<Route<'a, K>>> {
-    let Some(kernel) = plan.kernel(slot) else { return Ok(None) };
+    let Some(kernel) = plan.shared_kernel(slot) else { return Ok(None) };
     let Some(face) = face(kernel) else {
         let (kernel, actual) = (kernel.meta().identity.to_string(), kernel.meta().contract);
         return Err(LayerError::Contract { called: called.0, kernel, actual }.into());

@@ -45,6 +45,13 @@ impl Embedding {
         &self.weight
     }
 
+    /// Elements of a row.
+    #[must_use]
+    pub fn hidden(&self) -> usize {
+        // Two axes, as `new` made sure of.
+        self.weight.dims().last().copied().unwrap_or_default()
+    }
+
     /// The rows of `ids`, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors

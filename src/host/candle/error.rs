@@ -62,6 +62,12 @@ pub enum LayerError {
         /// The layer's name.
         layer: &'static str,
     },
+    /// An activation that no contract describes.
+    #[error("no contract describes the activation {activation}")]
+    Activation {
+        /// candle's name for it.
+        activation: String,
+    },
     /// A function of [`call`](super::call) was given a slot whose kernel serves another contract.
     #[error("call::{called}: {kernel} serves the contract {actual}")]
     Contract {
@@ -105,6 +111,7 @@ impl Hint for LayerError {
                 Some("build the rotary tables for the model's full context, or shorten the input".to_owned())
             }
             Self::Threshold { .. } => Some("make it with `fatrelu`".to_owned()),
+            Self::Activation { .. } => Some("call candle's own: `candle_nn::Activation` is a module".to_owned()),
             Self::Contract { .. } => {
                 Some("claim the slot for the contract of the function that the layer calls".to_owned())
             }

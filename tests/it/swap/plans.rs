@@ -80,6 +80,11 @@ fn training_returns_every_layer_to_its_reference_and_back() {
         let report = model.train();
         assert_eq!((report.swapped(), report.total(), report.mode), (0, swapped.total(), Mode::Training));
         for reason in reasons(&report) {
+            // Turning back is the gradient of turning, so that a rotary kernel always has its backward.
+            if let Reason::BackwardNotCalled { kernel } = &reason {
+                assert_eq!(kernel, "kernelhub/rotary@v1:RotaryEmbedding");
+                continue;
+            }
             assert!(matches!(&reason, Reason::NoBackward { trainable: false, .. }), "{reason:?}");
             assert!(reason.to_string().ends_with("has no backward, and training needs one"), "{reason}");
         }
@@ -106,6 +111,7 @@ fn planning_again_uses_the_same_kernels() {
         dtype: kernelhub::dtype::DType::F32,
         last_dim: 8,
         trainable: false,
+        options: Vec::new(),
     });
     let kernels: Vec<usize> = (0..3)
         .map(|_| {
@@ -229,6 +235,15 @@ fn width_rules_and_trainable_weights_keep_the_reference_with_a_reason() {
         RmsNorm::new(trained.as_tensor().clone(), 1e-5, &slots, "trained").unwrap(),
         RmsNorm::new(ones(8).to_dtype(DType::BF16).unwrap(), 1e-5, &slots, "brain").unwrap(),
     ];
+    let with_offset = slots.slot(SlotSpec {
+        path: "offset".to_owned(),
+        layer: "RMSNorm".to_owned(),
+        contract: Contract::RmsNorm,
+        dtype: kernelhub::dtype::DType::F32,
+        last_dim: 8,
+        trainable: false,
+        options: vec!["offset"],
+    });
     let report = slots.use_kernels(&hub, &config(&[("RMSNorm", "kernelhub-tests/planned@v1")])).unwrap();
     let name = "kernelhub-tests/planned@v1:RMSNorm";
     let lines: Vec<_> = report.layers.iter().map(|line| (line.path.as_str(), &line.outcome)).collect();
@@ -239,6 +254,11 @@ fn width_rules_and_trainable_weights_keep_the_reference_with_a_reason() {
         if reason.to_string() == format!("{name} has no backward, and the layer's weight is a variable")));
     assert!(matches!(lines[3], ("brain", Outcome::Reference(reason @ Reason::Dtype { .. }))
         if reason.to_string() == format!("{name} computes f32, the layer is bf16")));
+    assert!(
+        matches!(lines[4], ("offset", Outcome::Reference(reason @ Reason::Option { option, in_backward: false, .. }))
+        if option == "offset" && reason.to_string() == format!("{name} does not take offset, which the layer passes"))
+    );
+    assert!(slots.pin().rms_norm(&with_offset).is_none());
 }
 
 #[test]
@@ -287,6 +307,7 @@ fn a_name_that_stands_for_two_kinds_of_layer_takes_no_kernel_of_one_kind() {
                 dtype: kernelhub::dtype::DType::F32,
                 last_dim: 8,
                 trainable: false,
+                options: Vec::new(),
             })
         };
         let _slots = contracts.map(slot);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, WithDType};
-use half::{bf16, f16};
 
 use super::{Called, Route, broken, host_memory, route, wanted};
 use crate::bind::{CrossEntropyKernel, LayerKernel};

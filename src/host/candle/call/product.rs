@@ -1,7 +1,6 @@
 //! Matrix products.
 
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
-use half::{bf16, f16};
 
 use super::{Called, Route, route};
 use crate::bind::{LayerKernel, LinearKernel};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
-use half::{bf16, f16};
 
 use super::{Called, Route, broken, route};
 use crate::bind::{LayerKernel, RotaryKernel, RotaryStyle};

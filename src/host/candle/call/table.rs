@@ -1,7 +1,6 @@
 //! Look-ups by number.
 
 use candle_core::{CpuStorage, CustomOp2, DType, Error, Layout, Result, Shape, Tensor};
-use half::{bf16, f16};
 
 use super::{Called, Route, route};
 use crate::bind::{EmbeddingKernel, LayerKernel};

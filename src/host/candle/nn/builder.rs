@@ -133,6 +133,7 @@ impl<'a> VarBuilder<'a> {
             dtype,
             last_dim: width,
             trainable: weights.iter().any(|weight| weight.track_op()),
+            options: Vec::new(),
         }))
     }
 

@@ -1,0 +1,94 @@
+//! Tensors of indices: token ids, targets, sequence bounds.
+#![expect(unsafe_code, reason = "reads the indices behind a view")]
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use super::{TensorRef, View, contiguous_strides};
+use crate::bind::BindError;
+use crate::dtype::DType;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for u32 {}
+    impl Sealed for i32 {}
+    impl Sealed for i64 {}
+}
+
+/// A Rust type that kernels take as an index. Sealed: `u32`, `i32` and `i64`.
+pub trait IndexElement: sealed::Sealed + Copy + Send + Sync + 'static {
+    /// The type's name in manifests.
+    const DTYPE: DType;
+}
+
+impl IndexElement for u32 {
+    const DTYPE: DType = DType::U32;
+}
+impl IndexElement for i32 {
+    const DTYPE: DType = DType::I32;
+}
+impl IndexElement for i64 {
+    const DTYPE: DType = DType::I64;
+}
+
+impl<'a> TensorRef<'a> {
+    /// A row-major view of a slice of indices.
+    ///
+    /// # Errors
+    /// As [`TensorRef::new`].
+    #[inline]
+    pub fn indices<T: IndexElement>(data: &'a [T], shape: &[usize]) -> Result<Self, BindError> {
+        let (strides, rank) = contiguous_strides(shape);
+        let base = data.as_ptr().cast_mut().cast::<c_void>();
+        View::new(base, data.len(), T::DTYPE, shape, &strides[..rank])
+            .map(|view| Self { view, _data: PhantomData })
+            .ok_or_else(|| BindError::view(data.len(), shape, &strides[..rank]))
+    }
+}
+
+impl View {
+    /// Whether the elements stand one after another in row-major order.
+    pub(in crate::bind) fn is_row_major(&self) -> bool {
+        if self.shape().contains(&0) {
+            return true;
+        }
+        let mut expected = 1;
+        self.shape().iter().zip(self.strides()).rev().all(|(extent, stride)| {
+            let fits = *extent == 1 || *stride == expected;
+            expected *= *extent;
+            fits
+        })
+    }
+
+    /// The first answer of `find` for the position and value of an index, in row-major order. The view is row-major.
+    ///
+    /// # Panics
+    /// When the view is not row-major, or its elements are no indices: callers check both first.
+    pub(in crate::bind) fn indices<R>(&self, mut find: impl FnMut(usize, i64) -> Option<R>) -> Option<R> {
+        assert!(self.is_row_major(), "internal: indices are read in row-major order");
+        if self.shape().contains(&0) {
+            return None;
+        }
+        // A view that is not empty lies in its slice, whose length is a `usize`.
+        let len = self.shape().iter().product::<i64>();
+        let len = usize::try_from(len).unwrap_or_default();
+        match self.dtype {
+            DType::U32 => {
+                // SAFETY: the view borrows `len` elements of this type, one after another.
+                let indices = unsafe { std::slice::from_raw_parts(self.data.cast::<u32>(), len) };
+                indices.iter().enumerate().find_map(|(position, index)| find(position, i64::from(*index)))
+            }
+            DType::I32 => {
+                // SAFETY: as above.
+                let indices = unsafe { std::slice::from_raw_parts(self.data.cast::<i32>(), len) };
+                indices.iter().enumerate().find_map(|(position, index)| find(position, i64::from(*index)))
+            }
+            DType::I64 => {
+                // SAFETY: as above.
+                let indices = unsafe { std::slice::from_raw_parts(self.data.cast::<i64>(), len) };
+                indices.iter().enumerate().find_map(|(position, index)| find(position, *index))
+            }
+            other => panic!("internal: {other} is no index type"),
+        }
+    }
+}
