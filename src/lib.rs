@@ -42,6 +42,7 @@ pub mod manifest;
 pub mod names;
 pub mod oci;
 pub mod pack;
+pub mod policy;
 pub mod resolve;
 pub mod swap;
 pub mod system;

@@ -61,7 +61,7 @@ impl ShaderRoute {
             incomplete(format!("the shader file {} is not among the pack's verified texts", binding.file))
         })?;
         let failed = |source| BindError::Shader { kernel: kernel.to_owned(), source: Box::new(source) };
-        let compiled = ShaderKernel::compile(device, binding, text).map_err(failed)?;
+        let compiled = ShaderKernel::compile(device, binding, text).map_err(failed)?.with_can_compile(spec.can_compile);
         let Declarations { tensors, params, optional } = declarations(contract)
             .ok_or_else(|| incomplete(format!("the contract {contract} has no shader form in this version")))?;
         let signature = compiled.signature();

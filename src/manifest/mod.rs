@@ -25,6 +25,7 @@ pub use builtin::hub_manifests;
 pub use commit::{Commit, CommitError};
 pub use dependency::{CargoKernels, Dependency, KernelVersion, cargo_kernels, pyproject_kernels};
 pub use error::ManifestError;
+pub(crate) use error::unknown_key_hint;
 pub use grid::{GridError, GridExpression};
 pub use kernel::{
     Artifact, ArtifactUrl, KernelInfo, KernelManifest, MANIFEST_SCHEMA, MAX_MANIFEST_BYTES, Source, UrlError,

@@ -212,11 +212,11 @@ fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
     if let Some(limit) = meta.width_limit(spec.last_dim) {
         return Some(Reason::Limit { kernel, limit });
     }
-    if let Some(option) = meta.lacks(&spec.options) {
-        return Some(Reason::Option { kernel, option: option.to_owned(), in_backward: false });
-    }
     if mode.is_compiled() && !meta.can_compile {
         return Some(Reason::NotCompilable { kernel });
+    }
+    if let Some(option) = meta.lacks(&spec.options) {
+        return Some(Reason::Option { kernel, option: option.to_owned(), in_backward: false });
     }
     let needs_gradient = mode.is_training() || spec.trainable;
     if needs_gradient && !meta.has_backward {

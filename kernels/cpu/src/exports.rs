@@ -77,3 +77,53 @@ export!(
     crate::ops::attention::call,
     "`flash_attn(out, q, k, v, softmax_scale, causal)`: scaled dot-product attention with grouped heads."
 );
+export!(
+    "flash-attn2",
+    flash_attn_options,
+    "__tvm_ffi_flash_attn_options",
+    ["out", "q", "k", "v", "softmax_scale", "causal", "window_left", "window_right", "softcap"],
+    crate::ops::attention::call_with_options,
+    "`flash_attn` with a window of visible keys and a soft cap of the scores."
+);
+export!(
+    "flash-attn2",
+    flash_attn_varlen,
+    "__tvm_ffi_flash_attn_varlen",
+    [
+        "out",
+        "q",
+        "k",
+        "v",
+        "cu_seqlens_q",
+        "cu_seqlens_k",
+        "max_seqlen_q",
+        "max_seqlen_k",
+        "softmax_scale",
+        "causal",
+        "window_left",
+        "window_right",
+        "softcap"
+    ],
+    crate::ops::attention::call_varlen,
+    "`flash_attn_options` over sequences of different lengths, packed one behind the other."
+);
+export!(
+    "flash-attn2",
+    flash_attn_paged,
+    "__tvm_ffi_flash_attn_paged",
+    [
+        "out",
+        "q",
+        "k_cache",
+        "v_cache",
+        "block_table",
+        "seqlens_k",
+        "softmax_scale",
+        "causal",
+        "window_left",
+        "window_right",
+        "softcap"
+    ],
+    crate::ops::attention::call_paged,
+    "`flash_attn_options` over keys and values in the blocks of a paged cache."
+);

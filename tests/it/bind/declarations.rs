@@ -154,7 +154,7 @@ fn an_option_is_passed_to_a_kernel_that_takes_it_and_refused_by_one_that_does_no
     let without = echo(&["weight", "out", "x", "eps"]);
     assert_eq!(without.meta().lacks(&["offset"]), Some("offset"));
     assert_eq!(without.meta().lacks(&[]), None);
-    assert_eq!(call(&without, 0.0).unwrap()[0], 4.0);
+    assert_eq!(call(&without, 0.0).unwrap()[..1], [4.0]);
     for offset in [1.0, f64::NAN] {
         let error = call(&without, offset).unwrap_err();
         assert!(matches!(&error, BindError::Option { option: "offset", .. }), "{error:?}");

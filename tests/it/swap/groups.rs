@@ -21,7 +21,15 @@ fn pack() -> NativePack {
 
 fn spec(path: &str, layer: &str) -> SlotSpec {
     let (path, layer) = (path.to_owned(), layer.to_owned());
-    SlotSpec { path, layer, contract: Contract::RmsNorm, dtype: DType::F32, last_dim: 8, trainable: false }
+    SlotSpec {
+        path,
+        layer,
+        contract: Contract::RmsNorm,
+        dtype: DType::F32,
+        last_dim: 8,
+        trainable: false,
+        options: Vec::new(),
+    }
 }
 
 /// Two blocks, each with two norms of which the first and a gate are a group, and a norm at the end.

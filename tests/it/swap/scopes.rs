@@ -20,6 +20,7 @@ fn model() -> (Slots, [Slot; 2]) {
             dtype: kernelhub::dtype::DType::F32,
             last_dim: 8,
             trainable: false,
+            options: Vec::new(),
         })
     });
     (slots, layers)

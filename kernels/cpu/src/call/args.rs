@@ -7,7 +7,7 @@ use core::fmt;
 use kernelhub_abi::{DLTensor, TVMFFIAny, type_index};
 
 use super::error::{Failed, Kind, fail};
-use super::tensor::Tensor;
+use super::tensor::{ElementType, IndexType, Tensor};
 
 /// The type index of tvm-ffi's own tensor object, which Python passes: a header, and then a `DLTensor`.
 const TENSOR_OBJECT: i32 = 70;
@@ -81,7 +81,14 @@ impl Args<'_> {
         Ok(slots.each_ref())
     }
 
-    fn tensor(&self, index: usize, slot: &mut Tensor) -> Result<(), Failed> {
+    /// The tensor of positions or lengths at `index`, checked as far as it alone can be.
+    pub(crate) fn index_tensor(&self, index: usize) -> Result<Tensor<IndexType>, Failed> {
+        let mut slot = Tensor::EMPTY;
+        self.tensor(index, &mut slot)?;
+        Ok(slot)
+    }
+
+    fn tensor<D: ElementType>(&self, index: usize, slot: &mut Tensor<D>) -> Result<(), Failed> {
         let value = &self.values[index];
         let header = match value.type_index {
             type_index::DL_TENSOR_PTR => 0,
@@ -113,6 +120,16 @@ impl Args<'_> {
             // SAFETY: the type index says that this member is the one set.
             type_index::INT => Ok(unsafe { value.payload.v_int64 } as f64),
             _ => Err(self.wrong_type(index, "Float or Int")),
+        }
+    }
+
+    /// The integer at `index`: an Int.
+    pub(crate) fn int(&self, index: usize) -> Result<i64, Failed> {
+        let value = &self.values[index];
+        match value.type_index {
+            // SAFETY: the type index says that this member is the one set.
+            type_index::INT => Ok(unsafe { value.payload.v_int64 }),
+            _ => Err(self.wrong_type(index, "Int")),
         }
     }
 

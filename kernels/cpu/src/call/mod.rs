@@ -21,4 +21,4 @@ pub use pool::kernelhub_set_parallel_for;
 pub(crate) use pool::{Job, launch};
 #[cfg(any(feature = "rmsnorm", feature = "activation"))]
 pub(crate) use rows::RowMap;
-pub(crate) use tensor::{DType, MAX_RANK, Tensor};
+pub(crate) use tensor::{DType, IndexType, MAX_RANK, Tensor};

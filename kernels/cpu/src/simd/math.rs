@@ -12,6 +12,9 @@ const EXP: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_554, 0.008_363_233, 0.001_39
 #[cfg(feature = "flash-attn2")]
 const EXP2: [f32; 6] =
     [core::f32::consts::LN_2, 0.240_226_5, 0.055_503_57, 0.009_618_082, 0.001_339_097_9, 0.000_154_532_63];
+/// `tanh(x) = x + x^3 * p(x^2)`: the coefficients of `p`, interpolated at Chebyshev nodes of |x| <= 5 / 8.
+#[cfg(feature = "flash-attn2")]
+const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
 /// ln(2) in two parts; the first has few enough bits that its product with an exponent is exact.
 #[cfg(feature = "activation")]
 const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
@@ -49,4 +52,24 @@ pub(crate) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
     p = s.fma(p, r, s.splat(EXP2[0]));
     p = s.fma(p, r, s.splat(1.0));
     s.scale2(p, n)
+}
+
+/// `tanh(x)`, within 4 ulp also where `x` is small; NaN for NaN.
+#[cfg(feature = "flash-attn2")]
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
+    let magnitude = s.abs(x);
+    // With e = 2^(-2 |x| / ln 2), which is at most 1, so that the divisor lies within 1..=2.
+    let e = exp2(s, s.mul(magnitude, s.splat(-2.0 * core::f32::consts::LOG2_E)));
+    let large = s.mul(s.sub(s.splat(1.0), e), s.reciprocal(s.add(s.splat(1.0), e)));
+    let large = s.where_negative(x, s.sub(s.splat(0.0), large), large);
+    // The difference above cancels where `x` is small.
+    let square = s.mul(x, x);
+    let mut p = s.splat(TANH[4]);
+    p = s.fma(p, square, s.splat(TANH[3]));
+    p = s.fma(p, square, s.splat(TANH[2]));
+    p = s.fma(p, square, s.splat(TANH[1]));
+    p = s.fma(p, square, s.splat(TANH[0]));
+    let small = s.fma(s.mul(p, square), x, x);
+    s.where_negative(s.sub(magnitude, s.splat(0.625)), small, large)
 }

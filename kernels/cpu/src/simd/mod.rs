@@ -26,7 +26,7 @@ pub(crate) use level::{current, dispatch};
 #[cfg(feature = "activation")]
 pub(crate) use math::exp;
 #[cfg(feature = "flash-attn2")]
-pub(crate) use math::exp2;
+pub(crate) use math::{exp2, tanh};
 
 /// Code that [`Simd::call`] compiles for one level.
 pub(crate) trait Kernel {

@@ -14,13 +14,14 @@ pub(crate) enum Dt {
     F32,
     Bf16,
     F16,
+    I32,
 }
 
 pub(crate) const DTYPES: [Dt; 3] = [Dt::F32, Dt::Bf16, Dt::F16];
 
 impl Dt {
     pub(crate) fn size(self) -> usize {
-        if self == Dt::F32 { 4 } else { 2 }
+        if matches!(self, Dt::F32 | Dt::I32) { 4 } else { 2 }
     }
 
     /// The one tolerance table: relative and absolute error against the f64 reference on the same rounded inputs. Half
@@ -30,6 +31,7 @@ impl Dt {
             Dt::F32 => (1e-5, 3e-6),
             Dt::Bf16 => (4.0e-3, 3e-6),
             Dt::F16 => (1.0e-3, 3e-6),
+            Dt::I32 => (0.0, 0.0),
         }
     }
 
@@ -38,6 +40,7 @@ impl Dt {
             Dt::F32 => (dtype_code::FLOAT, 32),
             Dt::Bf16 => (dtype_code::BFLOAT, 16),
             Dt::F16 => (dtype_code::FLOAT, 16),
+            Dt::I32 => (dtype_code::INT, 32),
         };
         DLDataType { code, bits, lanes: 1 }
     }
@@ -108,6 +111,13 @@ impl Tensor {
         });
     }
 
+    /// One axis of integers.
+    pub(crate) fn ints(values: &[i32]) -> Self {
+        let tensor = Self::new(Dt::I32, &[values.len() as i64]);
+        tensor.fill(|index| f64::from(values[index[0] as usize]));
+        tensor
+    }
+
     /// Another view of the same memory; `offset` counts from this view's first element.
     pub(crate) fn view(&self, shape: &[i64], strides: &[i64], offset: i64) -> Self {
         Self { shape: shape.to_vec(), strides: strides.to_vec(), offset: self.offset + offset, ..self.clone() }
@@ -126,6 +136,7 @@ impl Tensor {
                 Dt::F32 => f64::from(p.cast::<f32>().read_unaligned()),
                 Dt::Bf16 => f64::from(p.cast::<bf16>().read_unaligned()),
                 Dt::F16 => f64::from(p.cast::<f16>().read_unaligned()),
+                Dt::I32 => f64::from(p.cast::<i32>().read_unaligned()),
             }
         }
     }
@@ -138,6 +149,7 @@ impl Tensor {
                 Dt::F32 => p.cast::<f32>().write_unaligned(value as f32),
                 Dt::Bf16 => p.cast::<bf16>().write_unaligned(bf16::from_f64(value)),
                 Dt::F16 => p.cast::<f16>().write_unaligned(f16::from_f64(value)),
+                Dt::I32 => p.cast::<i32>().write_unaligned(value as i32),
             }
         }
     }

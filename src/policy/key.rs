@@ -1,0 +1,103 @@
+//! Public keys in minisign's form.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// An ed25519 public key, as `minisign` prints it: 56 characters of base64.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PublicKey {
+    text: String,
+}
+
+/// The length of the base64 of algorithm (2 bytes), key id (8) and key (32).
+const TEXT_BYTES: usize = 56;
+
+impl PublicKey {
+    /// Its id, which every signature by it names, as `minisign` prints it: 16 hexadecimal digits.
+    #[must_use]
+    pub fn id(&self) -> String {
+        use base64::Engine as _;
+        let bytes = base64::engine::general_purpose::STANDARD.decode(&self.text).unwrap_or_default();
+        bytes.get(2..10).unwrap_or_default().iter().rev().map(|byte| format!("{byte:02X}")).collect()
+    }
+
+    /// The key as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The key for checking signatures.
+    pub(crate) fn verifier(&self) -> Result<minisign_verify::PublicKey, minisign_verify::Error> {
+        minisign_verify::PublicKey::from_base64(&self.text)
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = String;
+
+    /// Reads the base64 line, or a whole `.pub` file with its comment line before it.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let first = lines.next().unwrap_or_default();
+        let key = if first.starts_with("untrusted comment:") { lines.next().unwrap_or_default() } else { first };
+        if lines.next().is_some() {
+            return Err("more than one key".to_owned());
+        }
+        if key.len() != TEXT_BYTES {
+            return Err(format!("expected a minisign public key of {TEXT_BYTES} characters, found {}", key.len()));
+        }
+        let key = Self { text: key.to_owned() };
+        key.verifier().map_err(|error| format!("not a minisign public key: {error}"))?;
+        Ok(key)
+    }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> Self {
+        key.text
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({})", self.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PublicKey;
+
+    const KEY: &str = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
+
+    #[test]
+    fn a_key_is_read_with_and_without_its_comment_and_round_trips() {
+        let key: PublicKey = KEY.parse().unwrap();
+        assert_eq!(key.to_string(), KEY);
+        assert_eq!(key.id(), "E7620F1842B4E81F");
+        assert_eq!(format!("untrusted comment: minisign public key\n{KEY}\n").parse(), Ok(key));
+        let bad =
+            [String::new(), KEY[1..].to_owned(), KEY.replace("RWQ", "AAA"), format!("{KEY}\n{KEY}"), "!".repeat(56)];
+        for bad in bad {
+            assert!(bad.parse::<PublicKey>().is_err(), "{bad:?}");
+        }
+    }
+}
