@@ -11,6 +11,8 @@ mod commands;
 mod gpu;
 #[cfg(feature = "cli")]
 mod host_reference;
+#[cfg(feature = "cli")]
+mod host_train;
 mod hub;
 mod hub_source;
 #[cfg(feature = "cli")]

@@ -63,8 +63,17 @@ fn route<'a, K>(
     if !tensors.iter().any(|tensor| tensor.track_op()) {
         return Ok(Some(Route::Free(face)));
     }
-    let is_differentiable = kernel.meta().has_backward && !keeps_graph_of_backward();
-    Ok(is_differentiable.then_some(Route::Tracked(kernel)))
+    Ok(is_differentiable(kernel).then_some(Route::Tracked(kernel)))
+}
+
+/// Whether a call with these tensors would reach a kernel, for a layer that prepares its input for one.
+pub(super) fn takes(plan: &Plan, slot: &Slot, tensors: &[&Tensor]) -> bool {
+    let tracks = || tensors.iter().any(|tensor| tensor.track_op());
+    plan.kernel(slot).is_some_and(|kernel| !tracks() || is_differentiable(kernel))
+}
+
+fn is_differentiable(kernel: &LayerKernel) -> bool {
+    kernel.meta().has_backward && !keeps_graph_of_backward()
 }
 
 /// The function that was called, for errors.

@@ -4,7 +4,7 @@ use candle_core::{D, DType, Result, Tensor};
 use candle_nn::Module;
 
 use super::spec::{Claim, check_rows, exact_shape, float_dtype, same_dtype};
-use super::{GatedActivationLayer, LayerError, Linear, gated_activation_layer, linear};
+use super::{GatedActivationLayer, LayerError, Linear, call, gated_activation_layer, linear};
 use crate::bind::{Contract, GatedActivation};
 use crate::swap::{GroupSpec, Mode, Plan, Slot, Slots};
 
@@ -213,7 +213,7 @@ impl GatedMlp {
     fn gated(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
         let fused = self.fused.as_ref().filter(|slot| plan.kernel(slot).is_some());
         let slot = fused.unwrap_or(self.activation.slot());
-        let is_activated = plan.kernel(slot).is_some();
+        let is_activated = call::takes(plan, slot, &[x, self.gate.weight(), self.up.weight()]);
         let have_kernels = self.gate.has_kernel(plan) || self.up.has_kernel(plan);
         match &self.merged {
             Some(merged) if is_activated && !have_kernels => {
@@ -287,7 +287,10 @@ fn check_weights(layer: &'static str, gate_up: &Tensor, down: &Tensor) -> Result
         let (expected, actual) = ("[hidden, intermediate]".to_owned(), down.dims().to_vec());
         return Err(LayerError::Shape { layer, tensor: "down", expected, actual }.into());
     };
-    exact_shape(layer, ("gate_up", gate_up), &[2 * intermediate, hidden], "[2 * intermediate, hidden]")?;
+    if *gate_up.dims() != [2 * intermediate, hidden] {
+        let expected = format!("[{}, {hidden}] to go with down [{hidden}, {intermediate}]", 2 * intermediate);
+        return Err(LayerError::Shape { layer, tensor: "gate_up", expected, actual: gate_up.dims().to_vec() }.into());
+    }
     float_dtype(layer, "gate_up", gate_up.dtype())?;
     same_dtype(layer, ("gate_up", gate_up), ("down", down))?;
     Ok(intermediate)
