@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput};
-use kernelhub::bind::{Contract, GatedActivation};
+use kernelhub::bind::{Contract, GatedActivation, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::hub::Hub;
 use kernelhub::resolve::{Candidate, Request, resolve};
@@ -150,6 +150,7 @@ fn llama_slots() -> Slots {
             last_dim,
             trainable: false,
             options: Vec::new(),
+            rounding: Rounding::F32WeightF32,
         };
         // The plan counts slots, held or not.
         let _slot = slots.slot(spec);

@@ -5,12 +5,11 @@ use kernelhub_abi::TVMFFIAny;
 
 use super::contract::{ATTENTION, index_of};
 use super::kernel::Route;
+use super::native::NativeBinding;
 use super::output::collect_output;
-use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
+use super::{BindError, Element, LayerMeta, Parameter, TensorMut, TensorRef};
 
-const WINDOW_LEFT: usize = index_of(ATTENTION, "window_left");
-const WINDOW_RIGHT: usize = index_of(ATTENTION, "window_right");
-const SOFTCAP: usize = index_of(ATTENTION, "softcap");
+const OPTIONS: OptionPlaces = OptionPlaces::of(ATTENTION);
 
 /// How far from its own position a query sees, both ends included; see [`super::Contract::Attention`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,6 +39,55 @@ impl AttentionOptions {
     pub fn new(softmax_scale: f64, causal: bool) -> Self {
         Self { softmax_scale, causal, window: Window::default(), softcap: 0.0 }
     }
+
+    /// The values of `softmax_scale`, `causal`, `window_left`, `window_right` and `softcap`, where `native` takes them.
+    pub(super) fn values(
+        &self,
+        meta: &LayerMeta,
+        native: &NativeBinding,
+        places: OptionPlaces,
+    ) -> Result<[TVMFFIAny; 5], BindError> {
+        let (scale, window, softcap) = (self.softmax_scale, self.window, self.softcap);
+        native.check_option(meta, places.window_left, window.left.is_none())?;
+        native.check_option(meta, places.window_right, window.right.is_none())?;
+        native.check_option(meta, places.softcap, softcap == 0.0)?;
+        if !scale.is_finite() {
+            return Err(meta.scalar_fault("softmax_scale", format!("is {scale}; expected a finite number")));
+        }
+        if !(softcap >= 0.0 && softcap.is_finite()) {
+            return Err(meta.scalar_fault("softcap", format!("is {softcap}; expected 0 or a number above it")));
+        }
+        Ok([
+            TVMFFIAny::float(scale),
+            TVMFFIAny::bool(self.causal),
+            TVMFFIAny::int(window.left.map_or(-1, i64::from)),
+            TVMFFIAny::int(window.right.map_or(-1, i64::from)),
+            TVMFFIAny::float(softcap),
+        ])
+    }
+}
+
+/// Where a contract's table has the options of attention.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OptionPlaces {
+    window_left: usize,
+    window_right: usize,
+    softcap: usize,
+}
+
+impl OptionPlaces {
+    pub(super) const fn of(table: &[Parameter]) -> Self {
+        Self {
+            window_left: index_of(table, "window_left"),
+            window_right: index_of(table, "window_right"),
+            softcap: index_of(table, "softcap"),
+        }
+    }
+}
+
+/// Whether each key-value head serves as many query heads.
+pub(super) fn is_grouped(heads: i64, kv_heads: i64) -> bool {
+    if kv_heads == 0 { heads == 0 } else { heads % kv_heads == 0 }
 }
 
 /// A kernel for [`super::Contract::Attention`].
@@ -77,13 +125,7 @@ impl AttentionKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (window, softcap) = (options.window, options.softcap);
-        native.check_option(meta, WINDOW_LEFT, window.left.is_none())?;
-        native.check_option(meta, WINDOW_RIGHT, window.right.is_none())?;
-        native.check_option(meta, SOFTCAP, softcap == 0.0)?;
-        if !(softcap >= 0.0 && softcap.is_finite()) {
-            return Err(meta.scalar_fault("softcap", format!("is {softcap}; expected 0 or a number above it")));
-        }
+        let [scale, causal, left, right, softcap] = options.values(meta, native, OPTIONS)?;
         let (out, q, k, v) = (out.view(), q.view(), k.view(), v.view());
         let &[batch, heads, q_len, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[batch, heads, q_len, head_dim]".to_owned()));
@@ -91,8 +133,7 @@ impl AttentionKernel {
         let &[_, kv_heads, kv_len, _] = k.shape() else {
             return Err(meta.shape_fault("k", k, "[batch, kv_heads, kv_len, head_dim]".to_owned()));
         };
-        let grouped = if kv_heads == 0 { heads == 0 } else { heads % kv_heads == 0 };
-        if !grouped {
+        if !is_grouped(heads, kv_heads) {
             let expected = format!("[batch, kv_heads, kv_len, head_dim] with kv_heads a divisor of {heads} heads");
             return Err(meta.shape_fault("k", k, expected));
         }
@@ -116,11 +157,11 @@ impl AttentionKernel {
             TVMFFIAny::tensor(&raw mut q),
             TVMFFIAny::tensor(&raw mut k),
             TVMFFIAny::tensor(&raw mut v),
-            TVMFFIAny::float(options.softmax_scale),
-            TVMFFIAny::bool(options.causal),
-            TVMFFIAny::int(window.left.map_or(-1, i64::from)),
-            TVMFFIAny::int(window.right.map_or(-1, i64::from)),
-            TVMFFIAny::float(softcap),
+            scale,
+            causal,
+            left,
+            right,
+            softcap,
         ];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above.

@@ -84,7 +84,7 @@ impl LayerMeta {
     }
 
     #[cold]
-    fn layout_fault(&self, argument: &'static str, reason: String) -> BindError {
+    pub(super) fn layout_fault(&self, argument: &'static str, reason: String) -> BindError {
         BindError::Layout { kernel: self.identity.to_string(), argument, reason }
     }
 

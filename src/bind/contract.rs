@@ -5,7 +5,8 @@ use std::fmt;
 mod parameters;
 
 pub(super) use parameters::{
-    ADD_RMS_NORM, ATTENTION, LAYER_NORM, LINEAR, MAX_PARAMETERS, RMS_NORM, RMS_NORM_BACKWARD, index_of,
+    ADD_RMS_NORM, ATTENTION, ATTENTION_PAGED, ATTENTION_VARLEN, LAYER_NORM, LINEAR, MAX_PARAMETERS, RMS_NORM,
+    RMS_NORM_BACKWARD, index_of,
 };
 pub use parameters::{Parameter, ParameterKind};
 

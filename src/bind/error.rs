@@ -46,6 +46,20 @@ pub enum BindError {
         /// The parameter that an unknown name comes near to.
         suggestion: Option<&'static str>,
     },
+    /// A layer declares a rounding order that its contract does not have.
+    #[error("{kernel}: the contract {contract} has no rounding {rounding:?}; it has {}", .allowed.join(", "))]
+    Rounding {
+        /// The kernel and layer.
+        kernel: String,
+        /// The contract.
+        contract: &'static str,
+        /// The order as declared.
+        rounding: String,
+        /// The contract's orders, the default first.
+        allowed: Vec<&'static str>,
+        /// The order that the declared one comes near to.
+        suggestion: Option<&'static str>,
+    },
     /// A layer declares a backward function and its contract has none.
     #[error("{kernel}: the backward function {function} has no place in the contract {contract}{}", if *.is_own { ", whose forward function computes the gradient, too" } else { "" })]
     BackwardRefused {
@@ -233,7 +247,9 @@ impl Hint for BindError {
                     |near| format!("did you mean {near:?}?"),
                 ))
             }
-            Self::Arguments { suggestion, .. } => suggestion.map(|near| format!("did you mean {near}?")),
+            Self::Arguments { suggestion, .. } | Self::Rounding { suggestion, .. } => {
+                suggestion.map(|near| format!("did you mean {near}?"))
+            }
             Self::BackwardRefused { .. } => Some("leave `backward` out of the layer's table".to_owned()),
             Self::NoBackward { .. } => {
                 Some("map the layer to a kernel with a backward, or train with its reference code".to_owned())

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::native::{Absent, NativeBinding, NativeRoute};
+use super::parity::Parity;
 use super::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel, BindError,
     Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerNormKernel, LinearKernel, Parameter,
-    RmsNormKernel, RotaryKernel,
+    RmsNormKernel, RotaryKernel, Rounding,
 };
 use crate::digest::Sha256Digest;
 use crate::dtype::DType;
@@ -36,6 +37,8 @@ pub struct KernelIdentity {
     pub path: PathBuf,
     /// The digest of that file, as verified.
     pub sha256: Sha256Digest,
+    /// Where it rounds to the dtype of its tensors.
+    pub rounding: Rounding,
     /// How the ABI was checked; absent for shaders, which have none.
     pub handshake: Option<Handshake>,
 }
@@ -63,6 +66,7 @@ pub struct LayerMeta {
     pub can_compile: bool,
     pub(super) absent: Absent,
     pub(super) backward_absent: Absent,
+    pub(super) parity: Parity,
 }
 
 impl LayerMeta {
@@ -118,6 +122,11 @@ impl Route {
     #[inline]
     pub(super) fn native(&self, meta: &LayerMeta) -> Result<&NativeBinding, BindError> {
         Ok(&self.functions(meta)?.forward)
+    }
+
+    /// Whether it runs on a GPU's memory.
+    pub(super) fn is_shader(&self) -> bool {
+        !matches!(self, Self::Native(_))
     }
 
     /// The native backward function, for tensors in host memory.
@@ -191,7 +200,7 @@ layer_kernels! {
 ///
 /// # Errors
 /// [`BindError::LayerMissing`], [`BindError::UnknownContract`], [`BindError::Arguments`], [`BindError::BackwardRefused`]
-/// when `layers.toml` does not fit the contracts; [`BindError::Load`] when the library lacks a declared function; [`BindError::Incomplete`] when the layer has
+/// and [`BindError::Rounding`] when `layers.toml` does not fit the contracts; [`BindError::Load`] when the library lacks a declared function; [`BindError::Incomplete`] when the layer has
 /// no function for native code, or no shader for a device; [`BindError::Shader`] when the shader does not compile.
 pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<LayerKernel, BindError> {
     let kernel = format!("{}@v{}", snapshot.repo(), snapshot.version());
@@ -207,6 +216,7 @@ pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<Lay
         contract: spec.contract.clone(),
         known: Contract::all().iter().map(|contract| contract.as_str()).collect(),
     })?;
+    let rounding = Rounding::of_layer(spec.rounding.as_deref(), contract, &kernel)?;
     let (route, function, path, sha256, handshake) = match code {
         Code::Native(library) => {
             let forward = spec.forward.as_ref().ok_or_else(|| BindError::Incomplete {
@@ -234,6 +244,7 @@ pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<Lay
         function,
         path,
         sha256,
+        rounding,
         handshake,
     };
     Ok(LayerKernel::new(meta(spec, identity, contract, &route), route))
@@ -258,5 +269,6 @@ fn meta(spec: &LayerSpec, identity: KernelIdentity, contract: Contract, route: &
         can_compile: spec.can_compile,
         absent,
         backward_absent,
+        parity: Parity::default(),
     }
 }

@@ -92,6 +92,11 @@ impl ShaderRoute {
         self.absent
     }
 
+    /// The device that it was compiled for.
+    pub(super) fn device(&self) -> &Device {
+        self.kernel.device()
+    }
+
     fn launch(
         &self,
         meta: &LayerMeta,
@@ -144,7 +149,7 @@ impl Route {
 
 impl LayerMeta {
     #[cold]
-    fn shader_fault(&self, source: GpuError) -> BindError {
+    pub(super) fn shader_fault(&self, source: GpuError) -> BindError {
         BindError::Shader { kernel: self.identity.to_string(), source: Box::new(source) }
     }
 

@@ -29,6 +29,7 @@ pub struct HubBuilder {
     manifests: Vec<(KernelManifest, Location)>,
     progress: Option<Box<dyn Progress + Send>>,
     system: Option<SystemInfo>,
+    parity: bool,
 }
 
 impl std::fmt::Debug for HubBuilder {
@@ -119,6 +120,14 @@ impl HubBuilder {
         self
     }
 
+    /// Checks every kernel against its contract's formula when it is bound, and refuses one that computes anything else;
+    /// see [`crate::bind::LayerKernel::parity`]. Default: no.
+    #[must_use]
+    pub fn parity(mut self, checked: bool) -> Self {
+        self.parity = checked;
+        self
+    }
+
     /// The hub. Touches neither the network nor a GPU.
     ///
     /// # Errors
@@ -155,6 +164,7 @@ impl HubBuilder {
             cache,
             options,
             sources,
+            parity: self.parity,
             manifests: kernels,
             progress: self.progress.unwrap_or_else(|| Box::new(NoProgress)),
             machine: self.system.map_or_else(Machine::probe, Machine::described).into(),

@@ -1,6 +1,8 @@
 //! Which stage of a kernel's path failed.
 
-use crate::bind::BindError;
+use std::sync::Arc;
+
+use crate::bind::{BindError, ParityError};
 use crate::fetch::{FetchError, Revision};
 use crate::hint::Hint;
 use crate::load::LoadError;
@@ -74,6 +76,9 @@ pub enum HubError {
     /// The build does not fit the layer that it was to serve.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The kernel does not compute what its contract says.
+    #[error(transparent)]
+    Parity(#[from] Arc<ParityError>),
     /// The device for a shader pack could not be opened.
     #[cfg(feature = "wgpu")]
     #[error(transparent)]
@@ -134,6 +139,7 @@ impl Hint for HubError {
             Self::Verify(source) => source.hint(),
             Self::Load(source) => source.hint(),
             Self::Bind(source) => source.hint(),
+            Self::Parity(source) => source.hint(),
             #[cfg(feature = "wgpu")]
             Self::Gpu(source) => source.hint(),
             #[cfg(feature = "wgpu")]

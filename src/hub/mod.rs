@@ -58,6 +58,8 @@ pub struct Hub {
     /// In the order in which they are asked; the Hub comes after them.
     sources: Vec<Box<dyn Source>>,
     remote: HubSource,
+    /// Whether a kernel must be at parity with its contract.
+    parity: bool,
     /// Manifests given by the caller.
     manifests: Vec<KernelManifest>,
     progress: Box<dyn Progress + Send>,

@@ -14,7 +14,8 @@ impl Hub {
     /// The kernel of a reference, bound to one of its layers. Bound kernels are interned: planning again loads nothing.
     ///
     /// # Errors
-    /// As [`Hub::get`], and [`HubError::Bind`] when the kernel does not serve the layer by its contract.
+    /// As [`Hub::get`], [`HubError::Bind`] when the kernel does not serve the layer by its contract, and, in a hub made
+    /// with [`HubBuilder::parity`](super::HubBuilder::parity), [`HubError::Parity`] when it computes anything else.
     pub fn layer(&self, kernel: &KernelRef, layer: &str, device: DeviceKey) -> Result<Arc<LayerKernel>, HubError> {
         let version = match kernel.version {
             Some(version) => version,
@@ -22,13 +23,23 @@ impl Hub {
         };
         let key = ((kernel.repo.clone(), Revision::Version(version), device), layer.to_owned());
         if let Some(bound) = self.layers.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(Arc::clone(bound));
+            return self.checked(Arc::clone(bound));
         }
         let loaded = self.get(&kernel.repo, version, device)?;
         let bound = Arc::new(bind(loaded.snapshot(), layer, loaded.code())?);
         // Two threads may bind the same layer at once; the first one in wins, and both return it.
         let mut layers = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Arc::clone(layers.entry(key).or_insert(bound)))
+        let bound = Arc::clone(layers.entry(key).or_insert(bound));
+        drop(layers);
+        self.checked(bound)
+    }
+
+    /// The kernel, at parity with its contract where this hub asks for that. It is run once, whoever asks.
+    fn checked(&self, kernel: Arc<LayerKernel>) -> Result<Arc<LayerKernel>, HubError> {
+        if self.parity {
+            kernel.parity()?;
+        }
+        Ok(kernel)
     }
 
     /// The version of a kernel that is named without one: that of a manifest given to this hub, else of one shipped with

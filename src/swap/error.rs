@@ -80,6 +80,29 @@ pub enum SwapError {
         /// What is wrong with its members.
         reason: String,
     },
+    /// The word for the model's attention cannot be met.
+    #[error("attention {implementation}: {reason}")]
+    Attention {
+        /// The word as configured.
+        implementation: String,
+        /// Why not.
+        reason: String,
+        /// What to use instead.
+        hint: Option<String>,
+    },
+    /// The kernel that the word for the model's attention names could not be had.
+    #[error("attention {implementation}: the kernel {kernel} cannot be used")]
+    AttentionKernel {
+        /// The word as configured.
+        implementation: String,
+        /// The kernel that it names on the model's device.
+        kernel: String,
+        /// What to use instead, where there is a word for it.
+        advice: Option<String>,
+        /// The cause.
+        #[source]
+        source: ProvideError,
+    },
     /// Kernels were asked for and none took a layer.
     #[error("no layer of the model was swapped for inference on {device}: {}", .reasons.join("; "))]
     NothingSwapped {
@@ -109,6 +132,8 @@ impl Hint for SwapError {
                 nearest(layer, available.iter().map(String::as_str)).map(|near| format!("did you mean {near}?"))
             }
             Self::Kernel { source, .. } => source.hint.clone(),
+            Self::Attention { hint, .. } => hint.clone(),
+            Self::AttentionKernel { advice, source, .. } => advice.clone().or_else(|| source.hint.clone()),
             Self::NothingSwapped { device, .. } => {
                 Some(format!("map at least one of the model's layers to a kernel for {device}, or leave kernels off"))
             }

@@ -9,6 +9,7 @@
 //! that swapping needs no lock on the hot path and no pause. Layers take the plan as an argument, or find it in the
 //! scope that the forward runs in ([`Slots::scope`]).
 
+mod attn_implementation;
 mod config;
 mod error;
 mod group;
@@ -20,6 +21,10 @@ mod report;
 mod scope;
 mod slot;
 
+pub use attn_implementation::{
+    AttentionCapability, AttentionPath, AttentionReport, AttnImplementation, AttnImplementationError, AttnKind,
+    FlashGeneration, PassedOver,
+};
 pub use config::{Choice, KernelConfig, KernelConfigBuilder};
 pub use error::SwapError;
 pub use group::GroupSpec;
@@ -27,5 +32,5 @@ pub use mode::{Mode, ModeError};
 pub use plan::Plan;
 pub use provider::{KernelProvider, ProvideError};
 pub use reference::{KernelRef, KernelRefError};
-pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report};
+pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report, RoundingDifference};
 pub use slot::{PinnedPlan, Slot, SlotSpec, Slots};

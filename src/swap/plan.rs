@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::attn_implementation::Selected;
 use super::group::Group;
 use super::report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report};
 use super::scope::{self, Held, ModelNumber};
-use super::{Mode, Slot, SlotSpec};
+use super::{AttentionPath, Mode, Slot, SlotSpec};
 use crate::bind::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
     CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
@@ -55,21 +56,23 @@ pub struct Plan {
     model: Option<ModelNumber>,
     mode: Mode,
     kernels: Box<[Option<Arc<LayerKernel>>]>,
+    attention: AttentionPath,
     report: Report,
 }
 
 impl Plan {
     /// Every layer on its reference code.
     pub(super) fn reference(specs: &[SlotSpec], groups: &[Group], device: DeviceKey, mode: Mode) -> Self {
-        let mut report = Report { device, mode, layers: Vec::new(), groups: Vec::new() };
+        let mut report = Report { device, mode, layers: Vec::new(), groups: Vec::new(), attention: None };
         report.add_unplanned(specs, groups, 0, &Reason::KernelsOff);
-        Self { model: None, mode, kernels: vec![None; specs.len()].into(), report }
+        Self { model: None, mode, kernels: vec![None; specs.len()].into(), attention: AttentionPath::Sdpa, report }
     }
 
     /// Decides for every slot. Pure: equal arguments give equal plans.
     pub(super) fn decide(specs: &[SlotSpec], groups: &[Group], picks: &Picks, device: DeviceKey, mode: Mode) -> Self {
         let mut decisions: Vec<Decision> = specs.iter().map(|spec| picks.decide(spec, device, mode)).collect();
-        let mut report = Report { device, mode, layers: Vec::with_capacity(specs.len()), groups: Vec::new() };
+        let mut report =
+            Report { device, mode, layers: Vec::with_capacity(specs.len()), groups: Vec::new(), attention: None };
         // What the report says of a slot that its group decided for: of the whole nothing, of a member where it went.
         let mut by_group: Vec<Option<Option<Outcome>>> = vec![None; specs.len()];
         for group in groups {
@@ -104,7 +107,32 @@ impl Plan {
             kernels.push(decision.ok().filter(|_| !is_member));
             report.layers.extend(outcome.map(|outcome| LayerReport::new(spec, outcome)));
         }
-        Self { model: None, mode, kernels: kernels.into(), report }
+        Self { model: None, mode, kernels: kernels.into(), attention: AttentionPath::Sdpa, report }
+    }
+
+    /// The plan with what the word for the model's attention came to in place of what it had for those layers.
+    pub(super) fn with_attention(mut self, selected: &Selected, specs: &[SlotSpec]) -> Self {
+        // The report has a line for each slot but the wholes of groups, in the same order.
+        let mut lines = self.report.layers.iter_mut().peekable();
+        for (spec, slot) in specs.iter().zip(&mut self.kernels) {
+            let line = lines.next_if(|line| line.path == spec.path && line.layer == spec.layer);
+            let Some(decision) = selected.pick(spec, self.mode) else { continue };
+            let Some(line) = line.filter(|line| !matches!(line.outcome, Outcome::Fused { .. })) else { continue };
+            line.outcome = match &decision {
+                Ok(kernel) => Outcome::Kernel(kernel.meta().identity.clone()),
+                Err(reason) => Outcome::Reference(reason.clone()),
+            };
+            *slot = decision.ok().cloned();
+        }
+        self.attention = selected.path();
+        self.report.attention = Some(selected.report().clone());
+        self
+    }
+
+    /// Which reference code attention layers run that have no kernel.
+    #[must_use]
+    pub fn attention_path(&self) -> AttentionPath {
+        self.attention
     }
 
     /// The plan as one of the model's.
@@ -203,7 +231,7 @@ faces! {
 }
 
 /// Why `kernel` cannot take the slot, or `None`.
-fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
+pub(super) fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
     let meta = kernel.meta();
     let kernel = meta.identity.to_string();
     if !meta.dtypes.contains(&spec.dtype) {

@@ -1,13 +1,13 @@
 //! What a plan did to each layer, and why.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
 use super::group::Group;
-use super::{Mode, SlotSpec};
-use crate::bind::KernelIdentity;
+use super::{AttentionReport, Mode, SlotSpec};
+use crate::bind::{KernelIdentity, Rounding};
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
 
@@ -27,6 +27,11 @@ pub enum Reason {
     },
     /// The configuration switches the layer's kernel off.
     Disabled,
+    /// The word for the model's attention came to something that has no kernel for the layer.
+    Attention {
+        /// What it came to, such as `sdpa`.
+        chosen: String,
+    },
     /// The configuration switches the kernel of one of the group's layers off, which a fused kernel would undo.
     MemberDisabled {
         /// Where that layer stands in the model.
@@ -71,6 +76,16 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// Whether it is that a gradient is needed.
+    pub(super) fn is_for_gradients(&self) -> bool {
+        matches!(
+            self,
+            Self::NoBackward { .. } | Self::Option { in_backward: true, .. }
+        )
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,6 +93,7 @@ impl fmt::Display for Reason {
             Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
             Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
+            Self::Attention { chosen } => write!(f, "the model's attention is {chosen}"),
             Self::MemberDisabled { path } => write!(f, "{path} is disabled by the configuration"),
             Self::Dtype { kernel, actual, supported } => {
                 let supported: Vec<_> = supported.iter().map(|dtype| dtype.as_str()).collect();
@@ -138,6 +154,18 @@ pub struct LayerReport {
     pub layer: String,
     /// What runs it.
     pub outcome: Outcome,
+    /// Where the kernel and the layer's reference code round differently, so that their results may, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounding: Option<RoundingDifference>,
+}
+
+/// Two rounding orders of one layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RoundingDifference {
+    /// The kernel's order.
+    pub kernel: Rounding,
+    /// The reference code's order, in inference.
+    pub reference: Rounding,
 }
 
 /// What became of a group.
@@ -173,7 +201,11 @@ impl GroupReport {
 
 impl LayerReport {
     pub(super) fn new(spec: &SlotSpec, outcome: Outcome) -> Self {
-        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome }
+        let rounding = outcome.kernel().and_then(|identity| {
+            let (kernel, reference) = (identity.rounding, spec.rounding);
+            kernel.differs_from(reference, spec.dtype).then_some(RoundingDifference { kernel, reference })
+        });
+        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome, rounding }
     }
 }
 
@@ -189,6 +221,10 @@ pub struct Report {
     /// Every group of layers that one kernel may take together, in the order in which they were declared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupReport>,
+    /// What became of the word for the model's attention. Absent: none was given, and attention layers are mapped as any
+    /// other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<AttentionReport>,
 }
 
 impl Report {
@@ -230,8 +266,8 @@ impl Report {
     fn lines(&self) -> BTreeMap<(&str, String), usize> {
         let by_path = |path: &str| self.groups.iter().find(|group| group.path == path);
         let mut lines = BTreeMap::new();
-        for LayerReport { layer, outcome, .. } in &self.layers {
-            let what = match outcome {
+        for LayerReport { layer, outcome, rounding, .. } in &self.layers {
+            let mut what = match outcome {
                 Outcome::Kernel(identity) => line_of(identity),
                 Outcome::Fused { into, kernel } => {
                     let layer = by_path(into).map_or("a group", |group| &group.layer);
@@ -239,6 +275,9 @@ impl Report {
                 }
                 Outcome::Reference(reason) => format!("reference: {reason}"),
             };
+            if let Some(RoundingDifference { kernel, reference }) = rounding {
+                let _ = write!(what, "  (rounds {kernel}, its reference {reference})");
+            }
             *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
         }
         for GroupReport { layer, outcome, members, .. } in &self.groups {
@@ -281,6 +320,9 @@ impl fmt::Display for Report {
         let width = lines.keys().map(|(layer, _)| layer.len()).max().unwrap_or(0);
         for ((layer, what), count) in &lines {
             writeln!(f, "{count:>5} x {layer:width$}  {what}")?;
+        }
+        if let Some(attention) = &self.attention {
+            writeln!(f, "{attention}")?;
         }
         write!(f, "{} of {} layers swapped for {} on {}", self.swapped(), self.total(), self.mode, self.device)
     }

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
+use super::attn_implementation::{Selected, select};
 use super::group::Group;
 use super::plan::{Pick, Picks};
 use super::report::Reason;
 use super::scope::{self, Held, ModelNumber};
-use super::{Choice, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
-use crate::bind::Contract;
+use super::{AttnImplementation, Choice, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
+use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
 
@@ -32,6 +33,8 @@ pub struct SlotSpec {
     /// Optional parameters of the contract, such as `offset`, that the layer passes other values for than their
     /// defaults. A kernel that does not take one of them cannot take the layer.
     pub options: Vec<&'static str>,
+    /// Where the layer's reference code rounds in inference. The report tells where a kernel rounds elsewhere.
+    pub rounding: Rounding,
 }
 
 /// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.
@@ -57,6 +60,8 @@ pub(super) struct State {
     mode: Mode,
     /// `None`: kernels are off.
     picks: Option<Picks>,
+    /// What the word for the model's attention came to, where there is one.
+    attention: Option<Selected>,
 }
 
 /// A layer's place in the plan.
@@ -90,9 +95,13 @@ impl Shared {
 
 impl State {
     fn plan(&self, picks: Option<&Picks>, device: DeviceKey, mode: Mode) -> Plan {
-        match picks {
+        let plan = match picks {
             Some(picks) => Plan::decide(&self.specs, &self.groups, picks, device, mode),
             None => Plan::reference(&self.specs, &self.groups, device, mode),
+        };
+        match &self.attention {
+            Some(selected) => plan.with_attention(selected, &self.specs),
+            None => plan,
         }
     }
 
@@ -192,11 +201,34 @@ impl Slots {
         Ok(self.shared.publish(plan))
     }
 
-    /// Returns every layer to its reference code and forgets the kernels.
+    /// Decides how the model's attention layers attend, for the current mode and for later changes of mode, and returns
+    /// what became of every layer. It takes the place of what a mapping says for those layers, until it is called again
+    /// or kernels are disabled; the words are told at [`AttnImplementation`]. All or nothing: on an error the model keeps
+    /// the plan that it had.
+    ///
+    /// # Errors
+    /// [`SwapError::Attention`] when the model has no attention layer, when the word names no kernel for the model's
+    /// device, or when its kernel cannot do what a layer needs (head size, element type, window, softcap, packed
+    /// sequences, a paged cache); [`SwapError::AttentionKernel`] when its kernel cannot be had. `auto` passes over what
+    /// fails so, and the report says why.
+    pub fn use_attention(
+        &self,
+        implementation: &AttnImplementation,
+        provider: &dyn KernelProvider,
+    ) -> Result<Report, SwapError> {
+        let device = self.shared.device;
+        let mut state = self.shared.state();
+        let selected = select(implementation, &state.specs, provider, device, &|_| None)?;
+        state.attention = Some(selected);
+        Ok(self.shared.publish(state.plan(state.picks.as_ref(), device, state.mode)))
+    }
+
+    /// Returns every layer to its reference code and forgets the kernels, and how the model was to attend.
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn disable_kernels(&self) -> Report {
         let mut state = self.shared.state();
         state.picks = None;
+        state.attention = None;
         self.shared.publish(state.plan(None, self.shared.device, state.mode))
     }
 

@@ -91,4 +91,15 @@ impl View {
             other => panic!("internal: {other} is no index type"),
         }
     }
+
+    /// The index at a place of a row-major view of one axis of `i32`; 0 outside of it.
+    pub(in crate::bind) fn index_at(&self, position: usize) -> i64 {
+        let inside =
+            i64::try_from(position).is_ok_and(|position| self.shape().first().is_some_and(|len| position < *len));
+        if !inside || self.dtype != DType::I32 || self.shape().len() != 1 {
+            return 0;
+        }
+        // SAFETY: the view borrows its extent of elements of this type, one after another, and `position` is one of them.
+        i64::from(unsafe { self.data.cast::<i32>().add(position).read() })
+    }
 }

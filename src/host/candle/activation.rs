@@ -5,7 +5,7 @@ use candle_nn::{Module, ops};
 
 use super::spec::{Claim, check_rows, float_dtype};
 use super::{LayerError, call};
-use crate::bind::{Activation, Contract, GatedActivation};
+use crate::bind::{Activation, Contract, GatedActivation, Rounding};
 use crate::swap::{Plan, Slot, Slots};
 
 /// An activation of every element.
@@ -46,6 +46,7 @@ impl ActivationLayer {
             width,
             weights: &[],
             options: &[],
+            rounding: Rounding::Dtype,
         };
         Ok(Self { activation, width, dtype, slot: claim.slot(slots, path) })
     }
@@ -137,13 +138,7 @@ impl GatedActivationLayer {
     ///
     /// # Errors
     /// A [`LayerError`] when `dtype` is not floating-point.
-    pub fn fatrelu(
-        threshold: f64,
-        width: usize,
-        dtype: DType,
-        slots: &Slots,
-        path: impl Into<String>,
-    ) -> Result<Self> {
+    pub fn fatrelu(threshold: f64, width: usize, dtype: DType, slots: &Slots, path: impl Into<String>) -> Result<Self> {
         Self::claim(GatedActivation::Fatrelu, Some(threshold), width, (dtype, &[]), slots, path.into())
     }
 
@@ -164,6 +159,7 @@ impl GatedActivationLayer {
             width,
             weights,
             options: &[],
+            rounding: Rounding::Dtype,
         };
         Ok(Self { activation, threshold, width, dtype, slot: claim.slot(slots, path) })
     }

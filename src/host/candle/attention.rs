@@ -5,7 +5,7 @@ use candle_nn::ops;
 
 use super::spec::{float_dtype, mode_for};
 use super::{CausalMasks, LayerError, kernels};
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::swap::{Mode, Plan, Slot, SlotSpec, Slots};
 
 const LAYER: &str = "FlashAttention";
@@ -56,6 +56,7 @@ impl Attention {
             last_dim: head_dim,
             trainable,
             options: Vec::new(),
+            rounding: Rounding::Dtype,
         });
         Ok(Self { heads, kv_heads, head_dim, scale, masks: CausalMasks::default(), slot })
     }

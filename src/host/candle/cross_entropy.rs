@@ -4,7 +4,7 @@ use candle_core::{D, DType, Result, Tensor};
 
 use super::spec::{Claim, float_dtype};
 use super::{LayerError, call};
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::swap::{Plan, Slot, Slots};
 
 const LAYER: &str = "CrossEntropy";
@@ -35,7 +35,15 @@ impl CrossEntropy {
     /// A [`LayerError`] when `dtype` is not floating-point.
     pub fn new(vocabulary: usize, dtype: DType, slots: &Slots, path: impl Into<String>) -> Result<Self> {
         let dtype = float_dtype(LAYER, "dtype", dtype)?;
-        let claim = Claim { layer: LAYER, contract: Contract::CrossEntropy, dtype, width: vocabulary, weights: &[], options: &[] };
+        let claim = Claim {
+            layer: LAYER,
+            contract: Contract::CrossEntropy,
+            dtype,
+            width: vocabulary,
+            weights: &[],
+            options: &[],
+            rounding: Rounding::F32,
+        };
         Ok(Self { vocabulary, ignored: Self::IGNORED, slot: claim.slot(slots, path) })
     }
 

@@ -5,7 +5,7 @@ use candle_nn::Module;
 
 use super::spec::{Claim, any_dtype};
 use super::{LayerError, call};
-use crate::bind::{Contract, MAX_RANK};
+use crate::bind::{Contract, MAX_RANK, Rounding};
 use crate::swap::{Plan, Slot, Slots};
 
 const LAYER: &str = "Embedding";
@@ -34,7 +34,15 @@ impl Embedding {
             return Err(LayerError::Shape { layer: LAYER, tensor: "weight", expected, actual }.into());
         };
         let dtype = any_dtype(LAYER, "weight", weight.dtype())?;
-        let claim = Claim { layer: LAYER, contract: Contract::Embedding, dtype, width: hidden, weights: &[&weight], options: &[] };
+        let claim = Claim {
+            layer: LAYER,
+            contract: Contract::Embedding,
+            dtype,
+            width: hidden,
+            weights: &[&weight],
+            options: &[],
+            rounding: Rounding::Exact,
+        };
         let slot = claim.slot(slots, path);
         Ok(Self { weight, slot })
     }

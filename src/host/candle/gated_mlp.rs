@@ -5,7 +5,7 @@ use candle_nn::Module;
 
 use super::spec::{Claim, check_rows, exact_shape, float_dtype, same_dtype};
 use super::{GatedActivationLayer, LayerError, Linear, call, gated_activation_layer, linear};
-use crate::bind::{Contract, GatedActivation};
+use crate::bind::{Contract, GatedActivation, Rounding};
 use crate::swap::{GroupSpec, Mode, Plan, Slot, Slots};
 
 const FUSED: &str = "GatedMLP";
@@ -169,6 +169,7 @@ impl GatedMlp {
             width: intermediate,
             weights: &[],
             options: &[],
+            rounding: Rounding::Dtype,
         };
         let members = [gate.slot(), up.slot(), activation_layer.slot()].map(Clone::clone).to_vec();
         let fused = slots.group(GroupSpec { fused: claim.spec(path), members }).map_err(LayerError::from)?;

@@ -70,7 +70,11 @@ impl<M> Kernelized<M> {
     ///
     /// # Errors
     /// As [`Slots::use_kernels`].
-    pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> std::result::Result<Report, SwapError> {
+    pub fn use_kernels(
+        &self,
+        provider: &dyn KernelProvider,
+        config: &KernelConfig,
+    ) -> std::result::Result<Report, SwapError> {
         self.slots.use_kernels(provider, config)
     }
 

@@ -5,7 +5,7 @@ use candle_nn::Module;
 
 use super::spec::{Claim, check_rows, exact_shape, float_dtype, mode_for, same_dtype};
 use super::{LayerError, call};
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::swap::{Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "LayerNorm";
@@ -50,7 +50,15 @@ impl LayerNorm {
             same_dtype(LAYER, ("the weight", &weight), ("bias", bias))?;
         }
         let weights: Vec<_> = [&weight].into_iter().chain(&bias).collect();
-        let claim = Claim { layer: LAYER, contract: Contract::LayerNorm, dtype, width: hidden, weights: &weights, options: if bias.is_some() { &["bias"] } else { &[] } };
+        let claim = Claim {
+            layer: LAYER,
+            contract: Contract::LayerNorm,
+            dtype,
+            width: hidden,
+            weights: &weights,
+            options: if bias.is_some() { &["bias"] } else { &[] },
+            rounding: if bias.is_some() { Rounding::Dtype } else { Rounding::F32WeightDtype },
+        };
         let slot = claim.slot(slots, path);
         Ok(Self { weight, bias, eps: eps.into(), slot })
     }
@@ -110,9 +118,7 @@ impl LayerNorm {
         }
         match &self.bias {
             // The fused operation takes neither strided nor f64 input, and cuts gradients.
-            Some(bias)
-                if !mode_for(mode, &[x, &self.weight, bias]).is_training() && x.dtype() != DType::F64 =>
-            {
+            Some(bias) if !mode_for(mode, &[x, &self.weight, bias]).is_training() && x.dtype() != DType::F64 => {
                 let (x, weight, bias) = (x.contiguous()?, self.weight.contiguous()?, bias.contiguous()?);
                 #[expect(clippy::cast_possible_truncation, reason = "candle's operation takes it in f32")]
                 candle_nn::ops::layer_norm(&x, &weight, &bias, self.eps as f32)

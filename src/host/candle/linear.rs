@@ -5,7 +5,7 @@ use candle_nn::Module;
 
 use super::spec::{Claim, check_rows, exact_shape, float_dtype, same_dtype};
 use super::{LayerError, call};
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::swap::{Plan, Slot, Slots};
 
 const LAYER: &str = "Linear";
@@ -42,7 +42,15 @@ impl Linear {
             same_dtype(LAYER, ("the weight", &weight), ("bias", bias))?;
         }
         let weights: Vec<_> = [&weight].into_iter().chain(&bias).collect();
-        let claim = Claim { layer: LAYER, contract: Contract::Linear, dtype, width: inputs, weights: &weights, options: if bias.is_some() { &["bias"] } else { &[] } };
+        let claim = Claim {
+            layer: LAYER,
+            contract: Contract::Linear,
+            dtype,
+            width: inputs,
+            weights: &weights,
+            options: if bias.is_some() { &["bias"] } else { &[] },
+            rounding: if bias.is_some() { Rounding::Dtype } else { Rounding::F32 },
+        };
         let slot = claim.slot(slots, path);
         Ok(Self { weight, bias, slot })
     }

@@ -4,7 +4,7 @@ use candle_core::{D, DType, Result, Tensor};
 
 use super::spec::{Claim, float_dtype, same_dtype};
 use super::{LayerError, Linear, call, linear};
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::swap::{GroupSpec, Plan, Slot, Slots};
 
 const LAYER: &str = "QKVLinear";
@@ -56,9 +56,8 @@ impl QkvLinear {
                 return Err(LayerError::Shape { layer: LAYER, tensor: name, expected, actual }.into());
             }
         }
-        let trains = projections
-            .iter()
-            .any(|(weight, bias)| weight.track_op() || bias.as_ref().is_some_and(Tensor::track_op));
+        let trains =
+            projections.iter().any(|(weight, bias)| weight.track_op() || bias.as_ref().is_some_and(Tensor::track_op));
         let (parts, merged) = if trains { (projections, None) } else { merge(projections)? };
         let has_bias = parts[0].1.is_some();
         let mut layers = Vec::with_capacity(3);
@@ -72,11 +71,11 @@ impl QkvLinear {
             width: inputs,
             weights: &[],
             options: if has_bias { &["bias"] } else { &[] },
+            rounding: if has_bias { Rounding::Dtype } else { Rounding::F32 },
         };
         let members = layers.iter().map(|layer| layer.slot().clone()).collect();
-        let slot = slots
-            .group(GroupSpec { fused: claim.spec(format!("{path}.qkv")), members })
-            .map_err(LayerError::from)?;
+        let slot =
+            slots.group(GroupSpec { fused: claim.spec(format!("{path}.qkv")), members }).map_err(LayerError::from)?;
         let parts = <[Linear; 3]>::try_from(layers)
             .map_err(|_| candle_core::Error::Msg("internal: there are three projections".to_owned()))?;
         Ok(Self { parts, merged, slot })

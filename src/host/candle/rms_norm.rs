@@ -5,7 +5,7 @@ use candle_nn::Module;
 
 use super::spec::{Claim, check_rows, exact_shape, float_dtype, mode_for, same_dtype};
 use super::{LayerError, call};
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::swap::{GroupSpec, Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "RMSNorm";
@@ -78,6 +78,7 @@ impl RmsNorm {
             width: hidden,
             weights: &[&weight],
             options: if config.offset == 0.0 { &[] } else { &["offset"] },
+            rounding: if config.offset == 0.0 { Rounding::Dtype } else { Rounding::F32WeightF32 },
         };
         let slot = claim.slot(slots, path.clone());
         let fused = if config.after_add {

@@ -5,7 +5,7 @@ use candle_nn::rotary_emb;
 
 use super::spec::{Claim, float_dtype, mode_for, same_dtype};
 use super::{LayerError, call};
-use crate::bind::{Contract, RotaryStyle};
+use crate::bind::{Contract, RotaryStyle, Rounding};
 use crate::swap::{Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "RotaryEmbedding";
@@ -50,6 +50,7 @@ impl RotaryEmbedding {
             width: 2 * half,
             weights: &[&cos, &sin],
             options: &[],
+            rounding: Rounding::Dtype,
         };
         let slot = claim.slot(slots, path);
         let dense = |table: Tensor| if table.is_contiguous() { Ok(table) } else { table.contiguous() };

@@ -3,7 +3,7 @@
 use candle_core::{DType as CandleDType, Device, Tensor};
 
 use super::LayerError;
-use crate::bind::{Contract, MAX_RANK};
+use crate::bind::{Contract, MAX_RANK, Rounding};
 use crate::dtype::DType;
 use crate::swap::{Mode, Slot, SlotSpec, Slots};
 use crate::variant::DeviceKey;
@@ -71,6 +71,8 @@ pub(super) struct Claim<'a> {
     pub(super) weights: &'a [&'a Tensor],
     /// Optional parameters of the contract that the layer gives other values than their defaults.
     pub(super) options: &'a [&'static str],
+    /// Where the reference rounds in inference.
+    pub(super) rounding: Rounding,
 }
 
 impl Claim<'_> {
@@ -87,6 +89,7 @@ impl Claim<'_> {
             last_dim: self.width,
             trainable: self.weights.iter().any(|weight| weight.track_op()),
             options: self.options.to_vec(),
+            rounding: self.rounding,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `layers.toml` against the contracts.
 
-use kernelhub::bind::{BindError, LayerKernel, TensorMut, TensorRef};
+use kernelhub::bind::{BindError, LayerKernel, Rounding, TensorMut, TensorRef};
 use kernelhub::hint::Hint as _;
 
 use crate::support::native::{NativePack, bind_error, layer, norm_layer};
@@ -161,4 +161,23 @@ fn an_option_is_passed_to_a_kernel_that_takes_it_and_refused_by_one_that_does_no
         assert!(error.to_string().ends_with("does not take offset; it computes only with offset = 0.0"), "{error}");
         assert!(error.hint().is_some());
     }
+}
+
+#[test]
+fn an_unknown_rounding_suggests_the_near_one() {
+    let bind = |rounding: &str| {
+        let layers = norm_layer("RMSNorm", "count_rms_norm") + &format!("rounding = \"{rounding}\"\n");
+        NativePack::kit("rounding", &layers).layer("RMSNorm")
+    };
+    assert_eq!(bind("f32-weight-dtype").unwrap().meta().identity.rounding, Rounding::F32WeightDtype);
+    for (rounding, hint) in [("f32-weigth-f32", Some("did you mean f32-weight-f32?")), ("exact", None)] {
+        let error = bind_error(bind(rounding));
+        assert!(
+            matches!(&error, BindError::Rounding { contract: "rms_norm", rounding: found, .. } if found == rounding)
+        );
+        assert!(error.to_string().ends_with("it has f32-weight-f32, f32-weight-dtype, dtype"), "{error}");
+        assert_eq!(error.hint().as_deref(), hint);
+    }
+    let unsaid = NativePack::kit("rounding", &norm_layer("RMSNorm", "count_rms_norm")).layer("RMSNorm").unwrap();
+    assert_eq!(unsaid.meta().identity.rounding, Rounding::F32WeightF32);
 }

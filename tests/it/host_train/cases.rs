@@ -2,8 +2,8 @@
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use kernelhub::host::candle::{
-    Activation, ActivationLayer, CrossEntropy, Embedding, GatedActivation, GatedActivationLayer, GatedMlp,
-    LayerNorm, Linear, QkvLinear, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle,
+    Activation, ActivationLayer, CrossEntropy, Embedding, GatedActivation, GatedActivationLayer, GatedMlp, LayerNorm,
+    Linear, QkvLinear, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle,
 };
 use kernelhub::swap::Slots;
 
@@ -169,11 +169,8 @@ fn linear_without_bias(slots: &Slots, weights: &mut Weights) -> Forward {
 
 fn qkv_linear(slots: &Slots, weights: &mut Weights) -> Forward {
     let mut projection = |weight, bias, width| (weights.get(weight, &[width, 8]), Some(weights.get(bias, &[width])));
-    let projections = [
-        projection("q_weight", "q_bias", 6),
-        projection("k_weight", "k_bias", 3),
-        projection("v_weight", "v_bias", 3),
-    ];
+    let projections =
+        [projection("q_weight", "q_bias", 6), projection("k_weight", "k_bias", 3), projection("v_weight", "v_bias", 3)];
     let linear = QkvLinear::new(projections, slots, "attention").unwrap();
     Box::new(move |x| Tensor::cat(&linear.forward(x)?, 3))
 }

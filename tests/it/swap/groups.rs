@@ -1,6 +1,6 @@
 //! Layers that one kernel takes together: planned, reported, undone.
 
-use kernelhub::bind::Contract;
+use kernelhub::bind::{Contract, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::swap::{
     GroupOutcome, GroupSpec, KernelConfig, Mode, Outcome, Reason, Report, Slot, SlotSpec, Slots, SwapError,
@@ -29,6 +29,7 @@ fn spec(path: &str, layer: &str) -> SlotSpec {
         last_dim: 8,
         trainable: false,
         options: Vec::new(),
+        rounding: Rounding::F32WeightF32,
     }
 }
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use candle_core::{DType, Device, Tensor, Var};
-use kernelhub::bind::Contract;
+use kernelhub::bind::{Contract, Rounding};
 use kernelhub::hint::Hint as _;
 use kernelhub::host::candle::RmsNorm;
-use kernelhub::swap::{KernelConfig, Mode, Outcome, Reason, Report, SlotSpec, Slots, SwapError};
+use kernelhub::swap::{KernelConfig, Mode, Outcome, Reason, Report, RoundingDifference, SlotSpec, Slots, SwapError};
 use kernelhub::variant::DeviceKey;
 
 use super::{NoKernels, config};
@@ -112,6 +112,7 @@ fn planning_again_uses_the_same_kernels() {
         last_dim: 8,
         trainable: false,
         options: Vec::new(),
+        rounding: Rounding::F32WeightF32,
     });
     let kernels: Vec<usize> = (0..3)
         .map(|_| {
@@ -243,6 +244,7 @@ fn width_rules_and_trainable_weights_keep_the_reference_with_a_reason() {
         last_dim: 8,
         trainable: false,
         options: vec!["offset"],
+        rounding: Rounding::F32WeightF32,
     });
     let report = slots.use_kernels(&hub, &config(&[("RMSNorm", "kernelhub-tests/planned@v1")])).unwrap();
     let name = "kernelhub-tests/planned@v1:RMSNorm";
@@ -308,6 +310,7 @@ fn a_name_that_stands_for_two_kinds_of_layer_takes_no_kernel_of_one_kind() {
                 last_dim: 8,
                 trainable: false,
                 options: Vec::new(),
+                rounding: Rounding::F32WeightF32,
             })
         };
         let _slots = contracts.map(slot);
@@ -318,4 +321,23 @@ fn a_name_that_stands_for_two_kinds_of_layer_takes_no_kernel_of_one_kind() {
         );
         assert_eq!(slots.report().swapped(), 0);
     }
+}
+
+#[test]
+fn the_report_tells_where_a_kernel_rounds_elsewhere_than_its_reference() {
+    let layers = norm_layer("RMSNorm", "count_rms_norm").replace("\"f32\"", "\"f32\", \"bf16\"");
+    let pack = NativePack::kit("rounds", &layers);
+    let slots = Slots::new(DeviceKey::Cpu);
+    let norm = |dtype, path: &str| {
+        let weight = Tensor::ones(8, DType::F32, &Device::Cpu).unwrap().to_dtype(dtype).unwrap();
+        RmsNorm::new(weight, 1e-5, &slots, path).unwrap()
+    };
+    let _layers = [norm(DType::F32, "wide"), norm(DType::BF16, "brain")];
+    let report = slots.use_kernels(&pack.hub(), &config(&[("RMSNorm", "kernelhub-tests/rounds@v1")])).unwrap();
+    assert_eq!(report.layers[0].rounding, None, "in f32 every order is the same");
+    let expected = RoundingDifference { kernel: Rounding::F32WeightF32, reference: Rounding::Dtype };
+    assert_eq!(report.layers[1].rounding, Some(expected));
+    let text = report.to_string();
+    assert_eq!(text.matches("  (rounds f32-weight-f32, its reference dtype)").count(), 1, "{text}");
+    assert_eq!(serde_json::to_value(&report).unwrap()["layers"][1]["rounding"]["kernel"], "f32-weight-f32");
 }

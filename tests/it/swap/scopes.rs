@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use kernelhub::bind::Contract;
+use kernelhub::bind::{Contract, Rounding};
 use kernelhub::swap::{Mode, Plan, Slot, SlotSpec, Slots};
 use kernelhub::variant::DeviceKey;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
@@ -21,6 +21,7 @@ fn model() -> (Slots, [Slot; 2]) {
             last_dim: 8,
             trainable: false,
             options: Vec::new(),
+            rounding: Rounding::F32WeightF32,
         })
     });
     (slots, layers)

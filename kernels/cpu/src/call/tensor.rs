@@ -113,7 +113,7 @@ pub(crate) struct Tensor<D = DType> {
 }
 
 /// A shape or strides as text: `[2, 3]`.
-struct List<'a, T>(&'a [T]);
+pub(super) struct List<'a, T>(pub(super) &'a [T]);
 
 impl<T: fmt::Display> fmt::Display for List<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -349,6 +349,11 @@ impl<D: ElementType> Tensor<D> {
     /// Whether `other` views the same elements in the same order.
     pub(crate) fn same_view(&self, other: &Self) -> bool {
         self.data == other.data && self.shape() == other.shape() && self.strides() == other.strides()
+    }
+
+    /// Checks that this output is the input `other`, element for element, or lies apart from it.
+    pub(crate) fn expect_same_or_apart(&self, other: &Self) -> Result<(), Failed> {
+        if self.same_view(other) { Ok(()) } else { self.expect_apart(other) }
     }
 
     fn set_span(&mut self) {

@@ -23,7 +23,13 @@ impl CustomOp2 for CrossEntropyOp<'_> {
         "kernelhub-cross-entropy"
     }
 
-    fn cpu_fwd(&self, logits: &CpuStorage, ll: &Layout, targets: &CpuStorage, lt: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        logits: &CpuStorage,
+        ll: &Layout,
+        targets: &CpuStorage,
+        lt: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         fn run<T: StorageElement>(
             op: &CrossEntropyOp<'_>,
             (logits, ll): (&CpuStorage, &Layout),
@@ -54,7 +60,13 @@ impl CustomOp2 for TrainedCrossEntropyOp {
         "kernelhub-cross-entropy"
     }
 
-    fn cpu_fwd(&self, logits: &CpuStorage, ll: &Layout, targets: &CpuStorage, lt: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        logits: &CpuStorage,
+        ll: &Layout,
+        targets: &CpuStorage,
+        lt: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         self.op()?.cpu_fwd(logits, ll, targets, lt)
     }
 
@@ -72,7 +84,8 @@ impl CustomOp2 for TrainedCrossEntropyOp {
         ) -> Result<Tensor> {
             let shape = logits.dims();
             let dloss = view::<f32>(memory[0], dloss.layout())?;
-            let (logits_view, targets) = (view::<T>(memory[1], logits.layout())?, indices(memory[2], targets.layout())?);
+            let (logits_view, targets) =
+                (view::<T>(memory[1], logits.layout())?, indices(memory[2], targets.layout())?);
             let dlogits = op
                 .kernel
                 .backward_to_vec::<T>(&dloss, &logits_view, shape, &targets, op.ignored)

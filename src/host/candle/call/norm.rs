@@ -77,10 +77,8 @@ impl CustomOp2 for TrainedRmsNormOp {
         ) -> Result<(Tensor, Tensor)> {
             let [dy, x, weight] = [0, 1, 2].map(|at| view::<T>(memory[at], tensors[at].layout()));
             let shape = tensors[1].dims();
-            let (dx, dweight) = op
-                .kernel
-                .backward_to_vec::<T>(&dy?, &x?, shape, &weight?, op.eps, op.offset)
-                .map_err(bind_error)?;
+            let (dx, dweight) =
+                op.kernel.backward_to_vec::<T>(&dy?, &x?, shape, &weight?, op.eps, op.offset).map_err(bind_error)?;
             let device = tensors[1].device();
             Ok((Tensor::from_vec(dx, shape, device)?, Tensor::from_vec(dweight, tensors[2].dims(), device)?))
         }
@@ -114,9 +112,7 @@ pub fn rms_norm(
     let (x, weight) = (dense_rows(x)?, dense_rows(weight)?);
     match route {
         Route::Free(kernel) => x.apply_op2_no_bwd(&weight, &RmsNormOp { kernel, eps, offset }),
-        Route::Tracked(kernel) => {
-            x.apply_op2(&weight, TrainedRmsNormOp { kernel: Arc::clone(kernel), eps, offset })
-        }
+        Route::Tracked(kernel) => x.apply_op2(&weight, TrainedRmsNormOp { kernel: Arc::clone(kernel), eps, offset }),
     }
     .map(Some)
 }

@@ -75,13 +75,7 @@ impl CustomOp3 for LinearOp<'_> {
 ///
 /// # Errors
 /// When the kernel refuses the tensors, or serves another contract.
-pub fn linear(
-    plan: &Plan,
-    slot: &Slot,
-    x: &Tensor,
-    weight: &Tensor,
-    bias: Option<&Tensor>,
-) -> Result<Option<Tensor>> {
+pub fn linear(plan: &Plan, slot: &Slot, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Option<Tensor>> {
     let tensors = [x, weight, bias.unwrap_or(weight)];
     let Some(Route::Free(kernel)) = route(plan, slot, face, Called("linear"), &tensors)? else { return Ok(None) };
     let (x, weight, op) = (dense_rows(x)?, dense_rows(weight)?, LinearOp { kernel });

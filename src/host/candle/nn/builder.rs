@@ -9,7 +9,7 @@ use candle_nn::var_builder::{Renamer, SimpleBackend};
 use candle_nn::{Init, VarMap};
 
 use super::super::spec::{any_dtype, device_key_of};
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::swap::{Slot, SlotSpec, Slots};
 
 /// candle's `VarBuilder` with the model's [`Slots`] beside it.
@@ -134,6 +134,7 @@ impl<'a> VarBuilder<'a> {
             last_dim: width,
             trainable: weights.iter().any(|weight| weight.track_op()),
             options: Vec::new(),
+            rounding: Rounding::Dtype,
         }))
     }
 

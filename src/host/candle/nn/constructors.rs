@@ -71,16 +71,14 @@ pub fn host_rms_norm(size: usize, config: impl Into<RmsNormConfig>, vb: VarBuild
 pub fn layer_norm<C: Into<LayerNormConfig>>(size: usize, config: C, vb: VarBuilder) -> Result<LayerNorm> {
     let LayerNormConfig { eps, remove_mean, affine } = config.into();
     let weight = vb.get_with_hints(size, norm_name(&vb, "weight", "gamma"), Init::Const(1.0))?;
-    let bias = if affine {
-        Some(vb.get_with_hints(size, norm_name(&vb, "bias", "beta"), Init::Const(0.0))?)
-    } else {
-        None
-    };
+    let bias =
+        if affine { Some(vb.get_with_hints(size, norm_name(&vb, "bias", "beta"), Init::Const(0.0))?) } else { None };
     match (remove_mean, bias) {
         (true, bias) => host::LayerNorm::new(weight, bias, eps, vb.slots(), vb.prefix()).map(Into::into),
         (false, None) => host::RmsNorm::new(weight, eps, vb.slots(), vb.prefix()).map(Into::into),
-        (false, Some(_)) => candle_nn::layer_norm(size, LayerNormConfig { eps, remove_mean, affine }, vb.candle())
-            .map(LayerNorm::plain),
+        (false, Some(_)) => {
+            candle_nn::layer_norm(size, LayerNormConfig { eps, remove_mean, affine }, vb.candle()).map(LayerNorm::plain)
+        }
     }
 }
 

@@ -12,7 +12,6 @@ mod arguments;
 mod block;
 mod dense;
 mod keys;
-mod multiply;
 mod options;
 mod paged;
 mod run;
@@ -25,6 +24,7 @@ mod varlen;
 pub(crate) use self::dense::{call, call_with_options};
 pub(crate) use self::paged::call as call_paged;
 pub(crate) use self::varlen::call as call_varlen;
+use super::multiply;
 use crate::call::Tensor;
 
 /// Largest head size, in elements: what the tiles on the stack are sized for.
