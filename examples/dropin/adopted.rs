@@ -2,7 +2,9 @@
 
 use candle_core::{D, Device, Result, Tensor};
 use kernelhub::host::candle::nn::kv_cache::KvCache;
-use kernelhub::host::candle::nn::{Embedding, Linear, Module, RmsNorm, VarBuilder, embedding, linear_no_bias, ops, rms_norm, rotary_emb};
+use kernelhub::host::candle::nn::{
+    Embedding, Linear, Module, RmsNorm, VarBuilder, embedding, linear_no_bias, ops, rms_norm, rotary_emb,
+};
 
 /// The shape of the model.
 #[derive(Debug, Clone)]

@@ -11,8 +11,12 @@
 //! off" in every comparison means exactly that, so a layer does nothing in its reference that a plain candle model
 //! would not do. The cost is that every layer carries both paths, which the tests compare.
 //!
-//! Each layer has `forward`, which pins the plan for itself, and `forward_in`, which takes the plan that the model
-//! pinned for the whole forward. A model calls the second, so that no forward mixes two plans.
+//! Each layer has `forward`, which finds the plan in the scope that the model's forward runs in
+//! ([`Kernelized::run`]), or pins the current one outside of a scope, and `forward_in`, which is given it. So no forward
+//! mixes two plans.
+//!
+//! [`nn`] has the layers under candle's own names and constructors; [`call`] is what a layer of your own is made with. The
+//! guide is `docs/extensible-models.md`.
 
 mod activation;
 mod attention;
@@ -49,3 +53,8 @@ pub use qkv_linear::{Projection, QkvLinear};
 pub use rms_norm::{RmsNorm, RmsNormConfig};
 pub use rotary::RotaryEmbedding;
 pub use spec::{device_key_of, dtype_of};
+
+/// The code of the guide, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/extensible-models.md")]
+struct Guide;

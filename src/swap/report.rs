@@ -79,10 +79,7 @@ pub enum Reason {
 impl Reason {
     /// Whether it is that a gradient is needed.
     pub(super) fn is_for_gradients(&self) -> bool {
-        matches!(
-            self,
-            Self::NoBackward { .. } | Self::Option { in_backward: true, .. }
-        )
+        matches!(self, Self::NoBackward { .. } | Self::Option { in_backward: true, .. })
     }
 }
 

@@ -10,6 +10,8 @@ mod commands;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
+mod host_dropin;
+#[cfg(feature = "cli")]
 mod host_reference;
 #[cfg(feature = "cli")]
 mod host_train;
