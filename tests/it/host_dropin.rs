@@ -45,7 +45,7 @@ fn the_two_files_differ_in_their_imports_alone() {
     let (plain, adopted) = (read("plain.rs"), read("adopted.rs"));
     let words = |text: &str| without_imports(text).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(words(&plain), words(&adopted));
-    assert!(words(&plain).len() > 800, "the comparison is of the whole file");
+    assert!(words(&plain).len() > 500, "the comparison is of the whole file");
     // The imports are the same names from another crate.
     let imports = |text: &str| {
         let mut names: Vec<_> = text

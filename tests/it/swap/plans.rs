@@ -128,7 +128,7 @@ fn a_layer_that_the_model_lacks_suggests_the_near_one() {
     let model = model(DType::F32);
     let error = model.use_kernels(&NoKernels, &config(&[("RmsNorm", "a/b@v1")])).unwrap_err();
     assert!(matches!(&error, SwapError::UnknownLayer { layer, available }
-        if layer == "RmsNorm" && *available == ["FlashAttention", "RMSNorm", "RotaryEmbedding", "SiluAndMul"]));
+        if layer == "RmsNorm" && *available == ["AddRMSNorm", "FlashAttention", "RMSNorm", "RotaryEmbedding", "SiluAndMul"]));
     assert_eq!(
         error.to_string(),
         "the model has no layer RmsNorm; its layers are FlashAttention, RMSNorm, RotaryEmbedding, SiluAndMul"
