@@ -119,6 +119,17 @@ impl Environment {
         Ok(environment)
     }
 
+    /// What switches kernels off for every model of the process; `None`: nothing does. The variables mean what they mean
+    /// to the Python tools.
+    #[must_use]
+    pub fn kernels_off(&self) -> Option<&'static str> {
+        match self {
+            Self { use_hub_kernels: false, .. } => Some("USE_HUB_KERNELS says no"),
+            Self { disable_kernel_mapping: true, .. } => Some("DISABLE_KERNEL_MAPPING says yes"),
+            _ => None,
+        }
+    }
+
     /// Every variable that is read, with what it is set to and what is in force.
     #[must_use]
     pub fn variables(&self) -> &[Variable] {

@@ -146,15 +146,16 @@ impl HubBuilder {
         if let Some(offline) = self.offline {
             options.offline = offline;
         }
+        let switched_off = environment.kernels_off();
         let (endpoint, token) = match self.endpoint {
             Some(endpoint) => (endpoint, self.token),
             None => (environment.endpoint, environment.token),
         };
         let hub_options = HubOptions { endpoint, token, legacy_models: self.legacy_models };
-        let local = self.local.into_iter().chain(environment.local_kernels).collect();
+        let local: Vec<_> = self.local.into_iter().chain(environment.local_kernels).collect();
         let kernels = self.manifests.iter().map(|(manifest, _)| manifest.clone()).collect();
         let mut sources: Vec<Box<dyn Source>> = vec![
-            Box::new(LocalSource::new(local)),
+            Box::new(LocalSource::new(local.clone())),
             Box::new(ArchiveSource::of_manifests(&cache, options.clone(), self.manifests)),
             Box::new(ArchiveSource::recorded(&cache, options.clone())),
         ];
@@ -169,7 +170,10 @@ impl HubBuilder {
             progress: self.progress.unwrap_or_else(|| Box::new(NoProgress)),
             machine: self.system.map_or_else(Machine::probe, Machine::described).into(),
             kernels: std::sync::Mutex::default(),
+            folders: std::sync::Mutex::default(),
             layers: std::sync::Mutex::default(),
+            local,
+            switched_off,
             #[cfg(feature = "wgpu")]
             gpus: std::sync::Mutex::default(),
         })

@@ -110,15 +110,14 @@ fn known_versions(known: &[u32]) -> String {
 
 /// This project's own kernels are those of the standard mapping.
 fn own_kernel_hint(repo: &RepoId) -> String {
-    let config = crate::swap::KernelConfig::standard().unwrap_or_default();
-    let own: std::collections::BTreeSet<&str> = config.kernels().iter().map(|kernel| kernel.repo.name()).collect();
+    let own = crate::swap::own_kernels();
     let run = "`cargo xtask fetch-kernels` builds and fetches the embedded kernels";
-    match crate::hint::nearest(repo.name(), own.iter().copied()) {
+    match crate::hint::nearest(repo.name(), own.iter().map(String::as_str)) {
         Some(name) if name == repo.name() => {
             "run `cargo xtask fetch-kernels` once to build and fetch the embedded kernels".to_owned()
         }
         Some(name) => format!("did you mean kernelhub/{name}? {run}"),
-        None => format!("{run}: {}", own.into_iter().collect::<Vec<_>>().join(", ")),
+        None => format!("{run}: {}", own.join(", ")),
     }
 }
 

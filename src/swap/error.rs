@@ -2,7 +2,7 @@
 
 use crate::bind::Contract;
 use crate::hint::{Hint, nearest};
-use crate::swap::ProvideError;
+use crate::swap::{PathPattern, ProvideError};
 use crate::variant::DeviceKey;
 
 /// A configuration that cannot be met.
@@ -46,6 +46,38 @@ pub enum SwapError {
         layer: String,
         /// The layers of the model.
         available: Vec<String>,
+    },
+    /// The configuration has a path, or a pattern of paths, at which the model has no layer.
+    #[error("the model has no layer at {pattern}{}", near_text(.near))]
+    UnknownPath {
+        /// The pattern as configured.
+        pattern: PathPattern,
+        /// The near path, with stars for numbers where the pattern has stars.
+        near: Option<String>,
+    },
+    /// Two patterns describe one layer equally closely.
+    #[error("{path}: the patterns {first} and {second} describe it equally closely, so that neither decides")]
+    AmbiguousPath {
+        /// Where the layer stands.
+        path: String,
+        /// One pattern.
+        first: PathPattern,
+        /// The other.
+        second: PathPattern,
+    },
+    /// The configuration has a fusion, which nothing plans.
+    #[error("the fusion of {} cannot be planned yet", .members.join(", "))]
+    FusionNotPlanned {
+        /// The members' patterns.
+        members: Vec<String>,
+    },
+    /// None of a list of kernels could be had.
+    #[error("{layer}: none of its kernels can be used: {}", chains(.failed))]
+    NoneOf {
+        /// The layer that one of them was to take.
+        layer: String,
+        /// What is wrong with each, in the list's order.
+        failed: Vec<SwapError>,
     },
     /// A configured kernel could not be had.
     #[error("{layer}: the kernel {kernel} cannot be used")]
@@ -113,7 +145,33 @@ pub enum SwapError {
     },
 }
 
+fn near_text(near: &Option<String>) -> String {
+    near.as_ref().map_or_else(String::new, |near| format!("; the nearest is {near}"))
+}
+
+/// Each error with its causes, for errors that have no one cause.
+fn chains(errors: &[SwapError]) -> String {
+    let chain = |error: &SwapError| match error {
+        SwapError::Kernel { kernel, source, .. } => format!("{kernel}: {}", source.in_one_line()),
+        other => other.to_string(),
+    };
+    errors.iter().map(chain).collect::<Vec<_>>().join("; ")
+}
+
 impl SwapError {
+    pub(super) fn unknown_path<'a>(pattern: &PathPattern, paths: impl Iterator<Item = &'a str>) -> Self {
+        let has_stars = pattern.as_str().contains('*');
+        let like_the_pattern = |path: &str| {
+            let star = |part: &'_ str| {
+                if has_stars && part.bytes().all(|byte| byte.is_ascii_digit()) { "*" } else { part }.to_owned()
+            };
+            path.split('.').map(star).collect::<Vec<_>>().join(".")
+        };
+        let paths: std::collections::BTreeSet<String> = paths.map(like_the_pattern).collect();
+        let near = nearest(pattern.as_str(), paths.iter().map(String::as_str)).map(str::to_owned);
+        Self::UnknownPath { pattern: pattern.clone(), near }
+    }
+
     pub(super) fn config(origin: &str, key: &str, reason: String, suggestion: Option<&str>) -> Self {
         Self::Config {
             origin: origin.to_owned(),
@@ -131,6 +189,10 @@ impl Hint for SwapError {
             Self::UnknownLayer { layer, available } => {
                 nearest(layer, available.iter().map(String::as_str)).map(|near| format!("did you mean {near}?"))
             }
+            Self::UnknownPath { near, .. } => near.as_ref().map(|near| format!("did you mean {near:?}?")),
+            Self::AmbiguousPath { path, .. } => Some(format!("give {path:?} an entry of its own, which decides")),
+            Self::FusionNotPlanned { .. } => Some("take the [[fusion]] out of the configuration".to_owned()),
+            Self::NoneOf { failed, .. } => failed.iter().find_map(Hint::hint),
             Self::Kernel { source, .. } => source.hint.clone(),
             Self::Attention { hint, .. } => hint.clone(),
             Self::AttentionKernel { advice, source, .. } => advice.clone().or_else(|| source.hint.clone()),

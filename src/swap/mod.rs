@@ -9,12 +9,16 @@
 //! that swapping needs no lock on the hot path and no pause. Layers take the plan as an argument, or find it in the
 //! scope that the forward runs in ([`Slots::scope`]).
 
+mod acquire;
 mod attn_implementation;
+mod compile;
 mod config;
 mod error;
 mod group;
 mod mode;
+mod overrides;
 mod plan;
+mod preview;
 mod provider;
 mod reference;
 mod report;
@@ -25,12 +29,19 @@ pub use attn_implementation::{
     AttentionCapability, AttentionPath, AttentionReport, AttnImplementation, AttnImplementationError, AttnKind,
     FlashGeneration, PassedOver,
 };
-pub use config::{Choice, KernelConfig, KernelConfigBuilder};
+pub use compile::CompileBackend;
+pub use config::{
+    CapabilityRange, Choice, DeviceSelector, DeviceSelectorError, Entry, Fusion, FusionMember, KernelConfig,
+    KernelConfigBuilder, PathPattern, PathPatternError, Registered, Target,
+};
+pub(crate) use config::{default_revision, own_kernels};
 pub use error::SwapError;
 pub use group::GroupSpec;
 pub use mode::{Mode, ModeError};
+pub use overrides::Scope;
 pub use plan::Plan;
+pub use preview::{LayerPreview, Preview, PreviewOutcome};
 pub use provider::{KernelProvider, ProvideError};
-pub use reference::{KernelRef, KernelRefError};
-pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report, RoundingDifference};
+pub use reference::{KernelRef, KernelRefError, KernelSource};
+pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report, RoundingDifference, Tried};
 pub use slot::{PinnedPlan, Slot, SlotSpec, Slots};

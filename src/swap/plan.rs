@@ -1,8 +1,8 @@
 //! The pure decision: which kernel fills each slot.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::acquire::{Kernels, Pick};
 use super::attn_implementation::Selected;
 use super::group::Group;
 use super::report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report};
@@ -14,40 +14,6 @@ use crate::bind::{
     RmsNormKernel, RotaryKernel,
 };
 use crate::variant::DeviceKey;
-
-/// What the configuration and the provider gave for one layer name in one mode.
-#[derive(Debug, Clone)]
-pub(super) enum Pick {
-    Kernel(Arc<LayerKernel>),
-    Disabled,
-    NotMapped,
-}
-
-/// Every kernel that the configuration names for the model's device, by layer name and mode.
-#[derive(Debug, Default)]
-pub(super) struct Picks {
-    pub(super) by_layer: BTreeMap<(String, Mode), Pick>,
-}
-
-/// The kernel of a slot, or why it has none.
-type Decision = Result<Arc<LayerKernel>, Reason>;
-
-impl Picks {
-    /// What the slot gets, were it alone.
-    fn decide(&self, spec: &SlotSpec, device: DeviceKey, mode: Mode) -> Decision {
-        match self.by_layer.get(&(spec.layer.clone(), mode)).unwrap_or(&Pick::NotMapped) {
-            Pick::NotMapped => Err(Reason::NotMapped { device }),
-            Pick::Disabled => Err(Reason::Disabled),
-            Pick::Kernel(kernel) => fits(spec, kernel, mode).map_or_else(|| Ok(Arc::clone(kernel)), Err),
-        }
-    }
-
-    /// Whether the configuration switches layers off for `mode`, and asks for no kernel.
-    pub(super) fn only_disables(&self, mode: Mode) -> bool {
-        let of_mode = || self.by_layer.iter().filter(|((_, of), _)| *of == mode).map(|(_, pick)| pick);
-        of_mode().any(|pick| matches!(pick, Pick::Disabled)) && !of_mode().any(|pick| matches!(pick, Pick::Kernel(_)))
-    }
-}
 
 /// What fills each slot. Immutable once published.
 #[derive(Debug)]
@@ -61,18 +27,35 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Every layer on its reference code.
-    pub(super) fn reference(specs: &[SlotSpec], groups: &[Group], device: DeviceKey, mode: Mode) -> Self {
-        let mut report = Report { device, mode, layers: Vec::new(), groups: Vec::new(), attention: None };
-        report.add_unplanned(specs, groups, 0, &Reason::KernelsOff);
+    /// Every layer on its reference code, for one reason.
+    pub(super) fn reference(
+        specs: &[SlotSpec],
+        groups: &[Group],
+        device: DeviceKey,
+        mode: Mode,
+        reason: &Reason,
+    ) -> Self {
+        let mut report = Report::empty(device, mode);
+        report.add_unplanned(specs, groups, 0, reason);
         Self { model: None, mode, kernels: vec![None; specs.len()].into(), attention: AttentionPath::Sdpa, report }
     }
 
     /// Decides for every slot. Pure: equal arguments give equal plans.
-    pub(super) fn decide(specs: &[SlotSpec], groups: &[Group], picks: &Picks, device: DeviceKey, mode: Mode) -> Self {
-        let mut decisions: Vec<Decision> = specs.iter().map(|spec| picks.decide(spec, device, mode)).collect();
-        let mut report =
-            Report { device, mode, layers: Vec::with_capacity(specs.len()), groups: Vec::new(), attention: None };
+    pub(super) fn decide(
+        specs: &[SlotSpec],
+        groups: &[Group],
+        acquired: &Kernels,
+        device: DeviceKey,
+        mode: Mode,
+    ) -> Self {
+        let (mut decisions, tried): (Vec<_>, Vec<_>) = specs
+            .iter()
+            .map(|spec| {
+                let Pick { kernel, tried } = acquired.pick(spec, mode);
+                (kernel, tried)
+            })
+            .unzip();
+        let mut report = Report { notes: acquired.notes().to_vec(), ..Report::empty(device, mode) };
         // What the report says of a slot that its group decided for: of the whole nothing, of a member where it went.
         let mut by_group: Vec<Option<Option<Outcome>>> = vec![None; specs.len()];
         for group in groups {
@@ -96,7 +79,7 @@ impl Plan {
             report.groups.push(GroupReport::new(specs, group, outcome));
         }
         let mut kernels = Vec::with_capacity(specs.len());
-        for ((spec, decision), by_group) in specs.iter().zip(decisions).zip(by_group) {
+        for (((spec, decision), tried), by_group) in specs.iter().zip(decisions).zip(tried).zip(by_group) {
             let is_member = matches!(by_group, Some(Some(_)));
             let outcome = by_group.unwrap_or_else(|| {
                 Some(match &decision {
@@ -105,7 +88,8 @@ impl Plan {
                 })
             });
             kernels.push(decision.ok().filter(|_| !is_member));
-            report.layers.extend(outcome.map(|outcome| LayerReport::new(spec, outcome)));
+            let line = |outcome| LayerReport { tried, ..LayerReport::new(spec, outcome) };
+            report.layers.extend(outcome.map(line));
         }
         Self { model: None, mode, kernels: kernels.into(), attention: AttentionPath::Sdpa, report }
     }
@@ -231,9 +215,15 @@ faces! {
 }
 
 /// Why `kernel` cannot take the slot, or `None`.
+///
+/// What the kernel says of itself beats the mapping: one that was registered for training and has no backward takes no
+/// layer in training.
 pub(super) fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
     let meta = kernel.meta();
     let kernel = meta.identity.to_string();
+    if meta.contract != spec.contract {
+        return Some(Reason::Contract { kernel, expected: spec.contract.as_str(), actual: meta.contract.as_str() });
+    }
     if !meta.dtypes.contains(&spec.dtype) {
         return Some(Reason::Dtype { kernel, actual: spec.dtype, supported: meta.dtypes.clone() });
     }

@@ -18,12 +18,43 @@ use crate::variant::DeviceKey;
 pub enum Reason {
     /// Kernels are off for the whole model.
     KernelsOff,
+    /// Kernels are off for the whole process.
+    SwitchedOff {
+        /// What switches them off, such as `USE_HUB_KERNELS says no`.
+        switch: &'static str,
+    },
     /// The layer was built after the current plan was made.
     NotPlanned,
     /// The configuration names no kernel for the layer on this device and in this mode.
     NotMapped {
         /// The model's device.
         device: DeviceKey,
+    },
+    /// The configuration goes by the device's capability, which is not known.
+    CapabilityUnknown {
+        /// The model's device.
+        device: DeviceKey,
+    },
+    /// The default table's entry for the layer cannot be read.
+    BadDefault {
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// The kernel cannot be had, and nobody insists on it: it is one of a list, or of the default table.
+    Unavailable {
+        /// The kernel.
+        kernel: String,
+        /// Why it cannot be had.
+        cause: String,
+    },
+    /// The kernel fulfils another contract than the layer's.
+    Contract {
+        /// The kernel.
+        kernel: String,
+        /// The layer's contract.
+        expected: &'static str,
+        /// The kernel's contract.
+        actual: &'static str,
     },
     /// The configuration switches the layer's kernel off.
     Disabled,
@@ -87,6 +118,15 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KernelsOff => write!(f, "kernels are off"),
+            Self::SwitchedOff { switch } => write!(f, "kernels are off: {switch}"),
+            Self::CapabilityUnknown { device } => {
+                write!(f, "its entries go by the capability of the {device} device, which is not known")
+            }
+            Self::BadDefault { fault } => write!(f, "the default mapping's entry is wrong: {fault}"),
+            Self::Unavailable { kernel, cause } => write!(f, "{kernel} cannot be had: {cause}"),
+            Self::Contract { kernel, expected, actual } => {
+                write!(f, "{kernel} fulfils the contract {actual}; the layer needs {expected}")
+            }
             Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
             Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
@@ -142,6 +182,15 @@ impl Outcome {
     }
 }
 
+/// A kernel of a list that did not take the layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tried {
+    /// The kernel as configured.
+    pub kernel: String,
+    /// Why the next one was tried.
+    pub reason: String,
+}
+
 /// One layer's line of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LayerReport {
@@ -154,6 +203,9 @@ pub struct LayerReport {
     /// Where the kernel and the layer's reference code round differently, so that their results may, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounding: Option<RoundingDifference>,
+    /// Kernels of a list that came before the outcome.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
 }
 
 /// Two rounding orders of one layer.
@@ -202,7 +254,7 @@ impl LayerReport {
             let (kernel, reference) = (identity.rounding, spec.rounding);
             kernel.differs_from(reference, spec.dtype).then_some(RoundingDifference { kernel, reference })
         });
-        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome, rounding }
+        Self { path: spec.path.clone(), layer: spec.layer.clone(), outcome, rounding, tried: Vec::new() }
     }
 }
 
@@ -222,9 +274,17 @@ pub struct Report {
     /// other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionReport>,
+    /// What else is to be known: kernels that a local folder takes the place of, entries that ask for trust.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl Report {
+    /// A report without a line.
+    pub(super) fn empty(device: DeviceKey, mode: Mode) -> Self {
+        Self { device, mode, layers: Vec::new(), groups: Vec::new(), attention: None, notes: Vec::new() }
+    }
+
     /// Number of layers with a slot.
     #[must_use]
     pub fn total(&self) -> usize {
@@ -263,7 +323,7 @@ impl Report {
     fn lines(&self) -> BTreeMap<(&str, String), usize> {
         let by_path = |path: &str| self.groups.iter().find(|group| group.path == path);
         let mut lines = BTreeMap::new();
-        for LayerReport { layer, outcome, rounding, .. } in &self.layers {
+        for LayerReport { layer, outcome, rounding, tried, .. } in &self.layers {
             let mut what = match outcome {
                 Outcome::Kernel(identity) => line_of(identity),
                 Outcome::Fused { into, kernel } => {
@@ -274,6 +334,10 @@ impl Report {
             };
             if let Some(RoundingDifference { kernel, reference }) = rounding {
                 let _ = write!(what, "  (rounds {kernel}, its reference {reference})");
+            }
+            for Tried { kernel, reason } in tried {
+                // The reason names the kernel as it was found.
+                let _ = write!(what, "; before it {kernel}: {reason}");
             }
             *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
         }
@@ -320,6 +384,9 @@ impl fmt::Display for Report {
         }
         if let Some(attention) = &self.attention {
             writeln!(f, "{attention}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
         }
         write!(f, "{} of {} layers swapped for {} on {}", self.swapped(), self.total(), self.mode, self.device)
     }

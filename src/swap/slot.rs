@@ -1,16 +1,15 @@
 //! A model's slots and the plan that fills them.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
+use super::acquire::Kernels;
 use super::attn_implementation::{Selected, select};
 use super::group::Group;
-use super::plan::{Pick, Picks};
 use super::report::Reason;
 use super::scope::{self, Held, ModelNumber};
-use super::{AttnImplementation, Choice, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
+use super::{AttnImplementation, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError, Target};
 use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
@@ -40,28 +39,39 @@ pub struct SlotSpec {
 /// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.
 #[derive(Debug, Clone)]
 pub struct Slots {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 pub(super) struct Shared {
     number: ModelNumber,
-    device: DeviceKey,
+    pub(super) device: DeviceKey,
     state: Mutex<State>,
     plan: ArcSwap<Plan>,
 }
 
 /// What planning needs; never touched by a forward.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct State {
     /// Layers and the wholes of groups, in the order in which they were built.
     pub(super) specs: Vec<SlotSpec>,
     pub(super) groups: Vec<Group>,
-    mode: Mode,
-    /// `None`: kernels are off.
-    picks: Option<Picks>,
+    pub(super) mode: Mode,
+    /// What is in force outside of every scope.
+    base: Active,
+    /// The scopes that were begun and have not ended, by their number, and what is in force in each.
+    pub(super) scopes: Vec<(u64, Active)>,
+    pub(super) next_scope: u64,
     /// What the word for the model's attention came to, where there is one.
     attention: Option<Selected>,
+}
+
+/// Whether layers take kernels, and which.
+#[derive(Debug, Clone)]
+pub(super) enum Active {
+    /// Every layer runs its reference code, for this reason.
+    Off(Reason),
+    On(Arc<Kernels>),
 }
 
 /// A layer's place in the plan.
@@ -85,7 +95,7 @@ impl Shared {
         Slot { index, shared: Arc::clone(self) }
     }
 
-    fn publish(&self, plan: Plan) -> Report {
+    pub(super) fn publish(&self, plan: Plan) -> Report {
         let plan = plan.of_model(self.number);
         let report = plan.report().clone();
         self.plan.store(Arc::new(plan));
@@ -94,15 +104,53 @@ impl Shared {
 }
 
 impl State {
-    fn plan(&self, picks: Option<&Picks>, device: DeviceKey, mode: Mode) -> Plan {
-        let plan = match picks {
-            Some(picks) => Plan::decide(&self.specs, &self.groups, picks, device, mode),
-            None => Plan::reference(&self.specs, &self.groups, device, mode),
+    /// What is in force: in the scope that was begun last, or outside of every scope.
+    pub(super) fn active(&self) -> &Active {
+        self.scopes.last().map_or(&self.base, |(_, active)| active)
+    }
+
+    fn set_active(&mut self, active: Active) {
+        match self.scopes.last_mut() {
+            Some((_, innermost)) => *innermost = active,
+            None => self.base = active,
+        }
+    }
+
+    pub(super) fn plan(&self, active: &Active, device: DeviceKey) -> Plan {
+        let plan = match active {
+            Active::On(kernels) => Plan::decide(&self.specs, &self.groups, kernels, device, self.mode),
+            Active::Off(reason) => Plan::reference(&self.specs, &self.groups, device, self.mode, reason),
         };
         match &self.attention {
             Some(selected) => plan.with_attention(selected, &self.specs),
             None => plan,
         }
+    }
+
+    /// The kernels of a configuration and the plan with them.
+    pub(super) fn acquire(
+        &self,
+        provider: &dyn KernelProvider,
+        config: KernelConfig,
+        device: DeviceKey,
+    ) -> Result<(Active, Plan), SwapError> {
+        if let Some(switch) = provider.switched_off() {
+            let active = Active::Off(Reason::SwitchedOff { switch });
+            let plan = self.plan(&active, device);
+            return Ok((active, plan));
+        }
+        let target = Target { device, capability: provider.capability(device) };
+        let asks = config.asks_for_kernels();
+        let (kernels, failure) = Kernels::acquire(&self.specs, provider, config, target)?;
+        let only_disables = kernels.only_disables(&self.specs, self.mode);
+        let active = Active::On(Arc::new(kernels));
+        let plan = self.plan(&active, device);
+        if !self.mode.is_training() && asks && plan.report().swapped() == 0 && !only_disables {
+            return Err(
+                failure.unwrap_or_else(|| SwapError::NothingSwapped { device, reasons: plan.report().reasons() })
+            );
+        }
+        Ok((active, plan))
     }
 
     /// The index of a new slot.
@@ -117,8 +165,17 @@ impl Slots {
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
         let number = ModelNumber::new();
-        let plan = Plan::reference(&[], &[], device, Mode::default()).of_model(number);
-        let shared = Shared { number, device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
+        let plan = Plan::reference(&[], &[], device, Mode::default(), &Reason::KernelsOff).of_model(number);
+        let state = State {
+            specs: Vec::new(),
+            groups: Vec::new(),
+            mode: Mode::default(),
+            base: Active::Off(Reason::KernelsOff),
+            scopes: Vec::new(),
+            next_scope: 0,
+            attention: None,
+        };
+        let shared = Shared { number, device, state: Mutex::new(state), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -182,22 +239,15 @@ impl Slots {
     /// returns what became of every layer. All or nothing: on an error the model keeps the plan that it had.
     ///
     /// # Errors
-    /// [`SwapError::UnknownLayer`] for a configured layer that the model lacks, [`SwapError::Kernel`] for a kernel that
-    /// cannot be had, [`SwapError::ContractMismatch`], and [`SwapError::NothingSwapped`] when the configuration is not
+    /// [`SwapError::UnknownLayer`] and [`SwapError::UnknownPath`] for a configured layer that the model lacks,
+    /// [`SwapError::Kernel`] and [`SwapError::NoneOf`] for a kernel that cannot be had, [`SwapError::ContractMismatch`],
+    /// [`SwapError::AmbiguousPath`], and [`SwapError::NothingSwapped`] when the configuration is not
     /// empty, the mode is inference and no kernel took a layer; a configuration that only disables layers is met by that.
     pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> Result<Report, SwapError> {
         let device = self.shared.device;
         let mut state = self.shared.state();
-        let picks = acquire(&state.specs, provider, config, device)?;
-        let plan = state.plan(Some(&picks), device, state.mode);
-        if !state.mode.is_training()
-            && !config.is_empty()
-            && plan.report().swapped() == 0
-            && !picks.only_disables(state.mode)
-        {
-            return Err(SwapError::NothingSwapped { device, reasons: plan.report().reasons() });
-        }
-        state.picks = Some(picks);
+        let (active, plan) = state.acquire(provider, config.clone(), device)?;
+        state.set_active(active);
         Ok(self.shared.publish(plan))
     }
 
@@ -220,16 +270,16 @@ impl Slots {
         let mut state = self.shared.state();
         let selected = select(implementation, &state.specs, provider, device, &|_| None)?;
         state.attention = Some(selected);
-        Ok(self.shared.publish(state.plan(state.picks.as_ref(), device, state.mode)))
+        Ok(self.shared.publish(state.plan(state.active(), device)))
     }
 
     /// Returns every layer to its reference code and forgets the kernels, and how the model was to attend.
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn disable_kernels(&self) -> Report {
         let mut state = self.shared.state();
-        state.picks = None;
+        state.set_active(Active::Off(Reason::KernelsOff));
         state.attention = None;
-        self.shared.publish(state.plan(None, self.shared.device, state.mode))
+        self.shared.publish(state.plan(state.active(), self.shared.device))
     }
 
     /// Plans again for `mode`. Nothing is loaded: the kernels of every mode were acquired by [`Self::use_kernels`].
@@ -261,7 +311,7 @@ impl Slots {
     fn change_mode(&self, change: impl FnOnce(Mode) -> Mode) -> Report {
         let mut state = self.shared.state();
         state.mode = change(state.mode);
-        self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, state.mode))
+        self.shared.publish(state.plan(state.active(), self.shared.device))
     }
 
     /// What runs every layer now: the report of the current plan, and the reference code of slots that were added after
@@ -271,57 +321,13 @@ impl Slots {
         let state = self.shared.state();
         let plan = self.pin();
         let mut report = plan.report().clone();
-        let reason = if state.picks.is_some() { Reason::NotPlanned } else { Reason::KernelsOff };
+        let reason = match state.active() {
+            Active::On(_) => Reason::NotPlanned,
+            Active::Off(reason) => reason.clone(),
+        };
         report.add_unplanned(&state.specs, &state.groups, plan.slots(), &reason);
         report
     }
-}
-
-/// Asks the provider for every kernel that the configuration names for the model's layers.
-fn acquire(
-    specs: &[SlotSpec],
-    provider: &dyn KernelProvider,
-    config: &KernelConfig,
-    device: DeviceKey,
-) -> Result<Picks, SwapError> {
-    let names: BTreeSet<&str> = specs.iter().map(|spec| spec.layer.as_str()).collect();
-    let unknown = config.layers().find(|layer| !names.contains(layer));
-    if let Some(unknown) = unknown.filter(|_| !config.allows_absent_layers()) {
-        return Err(SwapError::UnknownLayer {
-            layer: unknown.to_owned(),
-            available: names.into_iter().map(str::to_owned).collect(),
-        });
-    }
-    let mut picks = Picks::default();
-    for layer in names {
-        for mode in Mode::ALL {
-            let pick =
-                match config.choice(layer, device, mode) {
-                    None => Pick::NotMapped,
-                    Some(Choice::Disabled) => Pick::Disabled,
-                    Some(Choice::Kernel(reference)) => {
-                        let wanted = reference.layer.as_deref().unwrap_or(layer);
-                        let kernel = provider.provide(reference, wanted, device).map_err(|source| {
-                            SwapError::Kernel { layer: layer.to_owned(), kernel: reference.to_string(), source }
-                        })?;
-                        let meta = kernel.meta();
-                        // One name may stand for several kinds of layer in a model; the kernel is for every one of them.
-                        let other = |spec: &&SlotSpec| spec.layer == layer && spec.contract != meta.contract;
-                        if let Some(spec) = specs.iter().find(other) {
-                            return Err(SwapError::ContractMismatch {
-                                layer: layer.to_owned(),
-                                kernel: meta.identity.to_string(),
-                                expected: spec.contract,
-                                actual: meta.contract,
-                            });
-                        }
-                        Pick::Kernel(kernel)
-                    }
-                };
-            picks.by_layer.insert((layer.to_owned(), mode), pick);
-        }
-    }
-    Ok(picks)
 }
 
 impl Slot {

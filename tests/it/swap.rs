@@ -16,7 +16,7 @@ use kernelhub::variant::DeviceKey;
 fn config(entries: &[(&str, &str)]) -> KernelConfig {
     entries
         .iter()
-        .fold(KernelConfig::builder(), |builder, (layer, kernel)| {
+        .fold(KernelConfig::builder().inherit(false), |builder, (layer, kernel)| {
             builder.kernel(layer, DeviceKey::Cpu, kernel).unwrap()
         })
         .build()

@@ -164,7 +164,7 @@ fn a_failing_configuration_leaves_plan_and_report_as_they_were() {
     assert!(matches!(model.use_kernels(hub, &unknown).unwrap_err(), SwapError::UnknownLayer { .. }));
 
     // A good configuration for another device: it asks for kernels, and none takes a layer.
-    let elsewhere = KernelConfig::from_toml(&format!("[SiluAndMul]\ncuda = '{SILU}'"), "x").unwrap();
+    let elsewhere = KernelConfig::from_toml(&format!("inherit = false\n[SiluAndMul]\ncuda = '{SILU}'"), "x").unwrap();
     let error = model.use_kernels(hub, &elsewhere).unwrap_err();
     assert!(
         matches!(&error, SwapError::NothingSwapped { device: DeviceKey::Cpu, reasons } if reasons.len() == 4),
