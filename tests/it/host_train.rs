@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod cases;
+mod pack;
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
