@@ -1,4 +1,4 @@
-//! A Llama decoder as one writes it on `candle_nn`: nothing in this file knows about kernels.
+//! A Llama decoder as one writes it for candle: nothing below the imports knows about kernels.
 
 use candle_core::{D, Device, Result, Tensor};
 use kernelhub::host::candle::nn::kv_cache::KvCache;

@@ -1,5 +1,7 @@
 //! The project's own kernels in training: their gradients against the reference's in f64.
 
+#![expect(clippy::print_stdout, reason = "a test that skips says why")]
+
 use candle_core::DType;
 use kernelhub::swap::{KernelConfig, Slots};
 use kernelhub::variant::DeviceKey;
@@ -24,7 +26,11 @@ fn tensors(step: &Step) -> impl Iterator<Item = (&'static str, &[f64])> {
 
 #[test]
 fn f40_the_packs_backward_gives_the_references_gradient() {
-    let Some(hub) = embedded::hub() else { return };
+    let (Some(registry), Some(hub)) = (embedded::registry(), embedded::hub()) else { return };
+    if embedded::NEWER.iter().any(|name| !registry.join(format!("{name}.toml")).is_file()) {
+        println!("skipped: {} is of a build whose kernels have no backward", registry.display());
+        return;
+    }
     for case in CASES {
         for (dtype, is_transposed) in
             [DType::F32, DType::BF16, DType::F16].into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)])

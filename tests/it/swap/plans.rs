@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use candle_core::{DType, Device, Tensor, Var};
-use kernelhub::bind::{Contract, Rounding};
+use kernelhub::bind::{KernelIdentity, Contract, Rounding};
 use kernelhub::hint::Hint as _;
 use kernelhub::host::candle::RmsNorm;
 use kernelhub::swap::{KernelConfig, Mode, Outcome, Reason, Report, RoundingDifference, SlotSpec, Slots, SwapError};
@@ -55,7 +55,9 @@ fn the_standard_mapping_takes_every_layer() {
     let decoders = Config::tiny().layers;
     assert_eq!((report.total(), report.swapped()), (5 * decoders + 1, 5 * decoders + 1));
     assert_eq!(outcomes(&report, "RMSNorm").len(), 2 * decoders + 1);
-    assert_eq!(report.kernels().len(), 4);
+    // The norms that come after an add may run with it, by the kernel for both.
+    let alone = |kernel: &&&KernelIdentity| kernel.layer != "AddRMSNorm";
+    assert_eq!(report.kernels().iter().filter(alone).count(), 4);
     let text = report.to_string();
     assert!(text.contains("kernelhub/flash-attn2@v1:FlashAttention  tvm-ffi01-cpu-"), "{text}");
     assert!(text.ends_with(&format!("{0} of {0} layers swapped for inference on cpu", report.total())), "{text}");
@@ -131,7 +133,8 @@ fn a_layer_that_the_model_lacks_suggests_the_near_one() {
         if layer == "RmsNorm" && *available == ["AddRMSNorm", "FlashAttention", "RMSNorm", "RotaryEmbedding", "SiluAndMul"]));
     assert_eq!(
         error.to_string(),
-        "the model has no layer RmsNorm; its layers are FlashAttention, RMSNorm, RotaryEmbedding, SiluAndMul"
+        "the model has no layer RmsNorm; its layers are AddRMSNorm, FlashAttention, RMSNorm, RotaryEmbedding, \
+         SiluAndMul"
     );
     assert_eq!(error.hint().as_deref(), Some("did you mean RMSNorm?"));
 }
