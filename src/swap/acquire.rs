@@ -10,6 +10,7 @@ use super::{
     Choice, KernelConfig, KernelProvider, KernelRef, Mode, PathPattern, ProvideError, SlotSpec, SwapError, Target,
 };
 use crate::bind::LayerKernel;
+use crate::hint::Hint as _;
 
 /// A configuration with its kernels: all that planning needs.
 #[derive(Debug)]
@@ -191,6 +192,9 @@ impl Acquiring<'_> {
         }
         let layer = wanted(reference, spec);
         let kernel = self.provider.provide(reference, layer, self.kernels.target.device)?;
+        if self.kernels.config.asks_for_parity() {
+            kernel.parity().map_err(|error| ProvideError { hint: error.hint(), source: Box::new(error) })?;
+        }
         let store = self.kernels.had.entry(reference.clone()).or_default();
         store.insert(layer.to_owned(), Ok(Arc::clone(&kernel)));
         Ok(kernel)

@@ -32,7 +32,7 @@ pub use attn_implementation::{
 pub use compile::CompileBackend;
 pub use config::{
     CapabilityRange, Choice, DeviceSelector, DeviceSelectorError, Entry, Fusion, FusionMember, KernelConfig,
-    KernelConfigBuilder, PathPattern, PathPatternError, Registered, Target,
+    KernelConfigBuilder, MappedKernel, PathPattern, PathPatternError, Registered, Target,
 };
 pub(crate) use config::{default_revision, own_kernels};
 pub use error::SwapError;

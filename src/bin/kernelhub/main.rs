@@ -10,6 +10,7 @@ mod bundle;
 mod cache;
 mod completions;
 mod devices;
+mod doctor;
 mod environment;
 mod failure;
 mod fetch;
@@ -52,6 +53,8 @@ struct Cli {
 enum Command {
     /// Show the devices of this machine.
     Devices(devices::Options),
+    /// Check the environment, the cache, the sources, the devices and every mapped kernel's path and numbers.
+    Doctor(doctor::Options),
     /// Resolve, fetch, verify and load one kernel.
     Get(get::Options),
     /// Show every version of a kernel, which builds it has, and whether one fits this machine.
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours()).with_writer(std::io::stderr).init();
     let outcome: Result<(), Failure> = match Cli::parse().command {
         Command::Devices(options) => devices::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Fetch(options) => fetch::run(&options),
         Command::Versions(options) => info::run_versions(&options),

@@ -101,6 +101,13 @@ impl KernelConfigBuilder {
         self
     }
 
+    /// Whether every kernel must compute what its contract says before it takes a layer. Default: no.
+    #[must_use]
+    pub fn parity(mut self, checked: bool) -> Self {
+        self.config.parity = checked;
+        self
+    }
+
     fn insert(
         mut self,
         layer: &str,

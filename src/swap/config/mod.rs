@@ -4,6 +4,7 @@
 //!
 //! ```toml
 //! inherit = true                                        # what is not named here: the default table's (the default)
+//! verify = "parity"                                     # run each kernel against its formula once, before it is used
 //! RMSNorm = "kernelhub/rmsnorm@v1:RMSNorm"              # every device
 //! "model.layers.0.mlp" = "Disabled"                     # one layer, or a pattern: model.layers.*.mlp
 //!
@@ -22,6 +23,7 @@ mod defaults;
 mod device;
 mod entry;
 mod fusion;
+mod mapped;
 mod parse;
 mod parse_kernel;
 mod pattern;
@@ -37,6 +39,7 @@ pub(crate) use self::defaults::{default_revision, own_kernels};
 pub use self::device::{CapabilityRange, DeviceSelector, DeviceSelectorError, Target};
 pub use self::entry::{Choice, Entry, Registered};
 pub use self::fusion::{Fusion, FusionMember};
+pub use self::mapped::MappedKernel;
 pub use self::pattern::{PathPattern, PathPatternError};
 
 use self::defaults::DefaultTable;
@@ -55,6 +58,7 @@ pub struct KernelConfig {
     patterns: BTreeMap<PathPattern, Entry>,
     fusions: Vec<Fusion>,
     attention: Option<String>,
+    parity: bool,
     /// Another default table than the one of this crate.
     defaults: Option<Arc<DefaultTable>>,
     /// What a scope lies over, in the place of the default table.
@@ -146,6 +150,13 @@ impl KernelConfig {
     #[must_use]
     pub fn attn_implementation(&self) -> Option<&str> {
         self.attention.as_deref()
+    }
+
+    /// Whether every kernel must compute what its contract says before it takes a layer (`verify = "parity"`); see
+    /// [`crate::bind::LayerKernel::parity`]. A scope checks where it says so itself or what it lies over does.
+    #[must_use]
+    pub fn asks_for_parity(&self) -> bool {
+        self.parity || self.base.as_ref().is_some_and(|base| base.asks_for_parity())
     }
 
     /// Whether layers that it does not name take what the default table says.

@@ -12,13 +12,17 @@ use crate::swap::{ModeError, SwapError};
 pub(super) const INHERIT: &str = "inherit";
 pub(super) const ATTENTION: &str = "attn_implementation";
 pub(super) const FUSION: &str = "fusion";
+pub(super) const VERIFY: &str = "verify";
+/// What [`VERIFY`] may ask for: digests, which are always checked, or the numbers, too.
+const VERIFY_WORDS: [&str; 2] = ["digest", PARITY];
+pub(super) const PARITY: &str = "parity";
 /// The key of a table of devices that stands for every other one.
 pub(super) const EVERY_DEVICE: &str = "*";
 /// The fields of a Transformers `KernelConfig`, where such an object was written out whole.
 const MAPPING: &str = "kernel_mapping";
 const INHERIT_MAPPING: &str = "inherit_mapping";
 const USE_LOCAL: &str = "use_local_kernel";
-const RESERVED: [&str; 6] = [ATTENTION, FUSION, INHERIT, INHERIT_MAPPING, MAPPING, USE_LOCAL];
+const RESERVED: [&str; 7] = [ATTENTION, FUSION, INHERIT, INHERIT_MAPPING, MAPPING, USE_LOCAL, VERIFY];
 
 pub(super) const A_KERNEL: &str = "a kernel such as \"owner/name@v1:Layer\", \"Disabled\", or a list of kernels";
 
@@ -38,6 +42,14 @@ pub(super) fn config(top: Map<String, Value>, origin: &str) -> Result<KernelConf
                 let word = value.as_str().ok_or_else(|| unexpected(&value, "a text", origin, &key))?;
                 attention::check(word).map_err(|(reason, near)| SwapError::config(origin, &key, reason, near))?;
                 config.attention = Some(word.to_owned());
+            }
+            VERIFY => {
+                let word = value.as_str().ok_or_else(|| unexpected(&value, "a text", origin, &key))?;
+                if !VERIFY_WORDS.contains(&word) {
+                    let reason = format!("unknown value {word:?}; known: {}", VERIFY_WORDS.join(", "));
+                    return Err(SwapError::config(origin, &key, reason, nearest(word, VERIFY_WORDS)));
+                }
+                config.parity = word == PARITY;
             }
             FUSION => config.fusions = fusions(value, origin)?,
             MAPPING => {
