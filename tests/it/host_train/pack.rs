@@ -41,7 +41,8 @@ fn f40_the_packs_backward_gives_the_references_gradient() {
             let layer = (case.build)(&slots, dtype);
             slots.train();
             let report = slots.use_kernels(hub, &KernelConfig::standard().unwrap()).unwrap();
-            let swapped = report.layers.iter().any(|layer| layer.layer == case.name && layer.outcome.kernel().is_some());
+            let swapped =
+                report.layers.iter().any(|layer| layer.layer == case.name && layer.outcome.kernel().is_some());
             assert_eq!(swapped, case.has_backward, "{}: {report}", case.name);
             let actual = step(&layer, case, dtype, is_transposed);
             for ((name, actual), (_, expected)) in tensors(&actual).zip(tensors(&expected)) {

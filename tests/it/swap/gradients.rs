@@ -45,7 +45,10 @@ fn check(slots: &Slots, name: &str, shape: [usize; 4], forward: &dyn Fn(&Tensor)
         }
         for (actual, expected) in actual.iter().zip(&expected) {
             let error = (actual - expected).abs();
-            assert!(error <= 2e-6 * expected.abs().max(1.0), "{name}, transposed: {is_transposed}: {actual}, {expected}");
+            assert!(
+                error <= 2e-6 * expected.abs().max(1.0),
+                "{name}, transposed: {is_transposed}: {actual}, {expected}"
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use candle_core::{DType, Device, Tensor, Var};
-use kernelhub::bind::{KernelIdentity, Contract, Rounding};
+use kernelhub::bind::{Contract, KernelIdentity, Rounding};
 use kernelhub::hint::Hint as _;
 use kernelhub::host::candle::RmsNorm;
 use kernelhub::swap::{KernelConfig, Mode, Outcome, Reason, Report, RoundingDifference, SlotSpec, Slots, SwapError};
