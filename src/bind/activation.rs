@@ -1,8 +1,6 @@
 //! The activation contracts' typed face.
 #![expect(unsafe_code, reason = "calls a kernel with checked views")]
 
-use kernelhub_abi::TVMFFIAny;
-
 use super::kernel::Route;
 use super::output::collect_output;
 use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
@@ -32,7 +30,7 @@ impl ActivationKernel {
     pub fn forward(&self, out: &mut TensorMut<'_>, x: &TensorRef<'_>) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (out, x) = (out.view(), x.view());
+        let (out, x) = (&out.view(), &x.view());
         if x.shape().is_empty() {
             return Err(meta.shape_fault("x", x, "[..., width]".to_owned()));
         }
@@ -41,7 +39,7 @@ impl ActivationKernel {
         meta.check_rows("x", x)?;
         meta.check_like("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x)];
+        let values = [out.value(), x.value()];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }

@@ -49,8 +49,8 @@ impl AddRmsNormKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, OFFSET, offset == 0.0)?;
-        let (out, residual_out) = (out.view(), residual_out.view());
-        let (x, residual, weight) = (x.view(), residual.view(), weight.view());
+        let (out, residual_out) = (&out.view(), &residual_out.view());
+        let (x, residual, weight) = (&x.view(), &residual.view(), &weight.view());
         check_row_inputs(meta, x, weight)?;
         for (argument, view) in [("out", out), ("residual_out", residual_out), ("residual", residual)] {
             meta.check_like(argument, view, x)?;
@@ -58,11 +58,11 @@ impl AddRmsNormKernel {
         let (mut out, mut residual_out) = (out.dl_tensor(), residual_out.dl_tensor());
         let (mut x, mut residual, mut weight) = (x.dl_tensor(), residual.dl_tensor(), weight.dl_tensor());
         let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut residual_out),
-            TVMFFIAny::tensor(&raw mut x),
-            TVMFFIAny::tensor(&raw mut residual),
-            TVMFFIAny::tensor(&raw mut weight),
+            out.value(),
+            residual_out.value(),
+            x.value(),
+            residual.value(),
+            weight.value(),
             TVMFFIAny::float(eps),
             TVMFFIAny::float(offset),
         ];

@@ -126,7 +126,7 @@ impl AttentionKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         let [scale, causal, left, right, softcap] = options.values(meta, native, OPTIONS)?;
-        let (out, q, k, v) = (out.view(), q.view(), k.view(), v.view());
+        let (out, q, k, v) = (&out.view(), &q.view(), &k.view(), &v.view());
         let &[batch, heads, q_len, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[batch, heads, q_len, head_dim]".to_owned()));
         };
@@ -152,17 +152,7 @@ impl AttentionKernel {
         let (q, k, v) =
             (q.with_heads_and_seq_swapped(), k.with_heads_and_seq_swapped(), v.with_heads_and_seq_swapped());
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
-        let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut q),
-            TVMFFIAny::tensor(&raw mut k),
-            TVMFFIAny::tensor(&raw mut v),
-            scale,
-            causal,
-            left,
-            right,
-            softcap,
-        ];
+        let values = [out.value(), q.value(), k.value(), v.value(), scale, causal, left, right, softcap];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }

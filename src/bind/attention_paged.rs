@@ -1,8 +1,6 @@
 //! The `attention.paged` contract's typed face.
 #![expect(unsafe_code, reason = "calls a kernel with checked views")]
 
-use kernelhub_abi::TVMFFIAny;
-
 use super::attention::{OptionPlaces, is_grouped};
 use super::contract::ATTENTION_PAGED;
 use super::kernel::Route;
@@ -60,8 +58,8 @@ impl AttentionPagedKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         let [scale, causal, left, right, softcap] = options.values(meta, native, OPTIONS)?;
-        let (out, q, keys, values) = (out.view(), q.view(), paged.keys.view(), paged.values.view());
-        let (table, lengths) = (paged.block_table.view(), paged.lengths.view());
+        let (out, q, keys, values) = (&out.view(), &q.view(), &paged.keys.view(), &paged.values.view());
+        let (table, lengths) = (&paged.block_table.view(), &paged.lengths.view());
         let &[batch, heads, q_len, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[batch, heads, q_len, head_dim]".to_owned()));
         };
@@ -91,12 +89,12 @@ impl AttentionPagedKernel {
             (out.dl_tensor(), q.dl_tensor(), keys.dl_tensor(), values.dl_tensor());
         let (mut table, mut lengths) = (table.dl_tensor(), lengths.dl_tensor());
         let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut q),
-            TVMFFIAny::tensor(&raw mut keys),
-            TVMFFIAny::tensor(&raw mut values),
-            TVMFFIAny::tensor(&raw mut table),
-            TVMFFIAny::tensor(&raw mut lengths),
+            out.value(),
+            q.value(),
+            keys.value(),
+            values.value(),
+            table.value(),
+            lengths.value(),
             scale,
             causal,
             left,

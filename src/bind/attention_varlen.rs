@@ -50,8 +50,8 @@ impl AttentionVarlenKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         let [scale, causal, left, right, softcap] = options.values(meta, native, OPTIONS)?;
-        let (out, q, k, v) = (out.view(), q.view(), k.view(), v.view());
-        let [cu_seqlens_q, cu_seqlens_k] = cu_seqlens.map(TensorRef::view);
+        let (out, q, k, v) = (&out.view(), &q.view(), &k.view(), &v.view());
+        let [cu_seqlens_q, cu_seqlens_k] = &cu_seqlens.map(TensorRef::view);
         let &[total_q, heads, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[total_q, heads, head_dim]".to_owned()));
         };
@@ -79,12 +79,12 @@ impl AttentionVarlenKernel {
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
         let (mut cu_seqlens_q, mut cu_seqlens_k) = (cu_seqlens_q.dl_tensor(), cu_seqlens_k.dl_tensor());
         let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut q),
-            TVMFFIAny::tensor(&raw mut k),
-            TVMFFIAny::tensor(&raw mut v),
-            TVMFFIAny::tensor(&raw mut cu_seqlens_q),
-            TVMFFIAny::tensor(&raw mut cu_seqlens_k),
+            out.value(),
+            q.value(),
+            k.value(),
+            v.value(),
+            cu_seqlens_q.value(),
+            cu_seqlens_k.value(),
             TVMFFIAny::int(max_seqlen_q),
             TVMFFIAny::int(max_seqlen_k),
             scale,

@@ -41,15 +41,10 @@ impl CrossEntropyKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (loss, logits, targets) = (loss.view(), logits.view(), targets.view());
+        let (loss, logits, targets) = (&loss.view(), &logits.view(), &targets.view());
         self.check("loss", loss, logits, targets, ignore_index)?;
         let (mut loss, mut logits, mut targets) = (loss.dl_tensor(), logits.dl_tensor(), targets.dl_tensor());
-        let values = [
-            TVMFFIAny::tensor(&raw mut loss),
-            TVMFFIAny::tensor(&raw mut logits),
-            TVMFFIAny::tensor(&raw mut targets),
-            TVMFFIAny::int(ignore_index),
-        ];
+        let values = [loss.value(), logits.value(), targets.value(), TVMFFIAny::int(ignore_index)];
         // SAFETY: the views borrow live memory of the described extent, `loss` uniquely; shapes, dtypes, strides and
         // targets were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }
@@ -112,18 +107,12 @@ impl CrossEntropyKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native_backward(meta)?;
-        let (dlogits, dloss, logits, targets) = (dlogits.view(), dloss.view(), logits.view(), targets.view());
+        let (dlogits, dloss, logits, targets) = (&dlogits.view(), &dloss.view(), &logits.view(), &targets.view());
         self.check("dloss", dloss, logits, targets, ignore_index)?;
         meta.check_like("dlogits", dlogits, logits)?;
         let (mut dlogits, mut dloss) = (dlogits.dl_tensor(), dloss.dl_tensor());
         let (mut logits, mut targets) = (logits.dl_tensor(), targets.dl_tensor());
-        let values = [
-            TVMFFIAny::tensor(&raw mut dlogits),
-            TVMFFIAny::tensor(&raw mut dloss),
-            TVMFFIAny::tensor(&raw mut logits),
-            TVMFFIAny::tensor(&raw mut targets),
-            TVMFFIAny::int(ignore_index),
-        ];
+        let values = [dlogits.value(), dloss.value(), logits.value(), targets.value(), TVMFFIAny::int(ignore_index)];
         // SAFETY: as in `forward`, with `dlogits` the output.
         unsafe { native.call(meta, values) }
     }

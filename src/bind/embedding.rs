@@ -1,8 +1,6 @@
 //! The `embedding` contract's typed face.
 #![expect(unsafe_code, reason = "calls a kernel with checked views")]
 
-use kernelhub_abi::TVMFFIAny;
-
 use super::kernel::Route;
 use super::output::collect_output;
 use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
@@ -39,7 +37,7 @@ impl EmbeddingKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (out, ids, weight) = (out.view(), ids.view(), weight.view());
+        let (out, ids, weight) = (&out.view(), &ids.view(), &weight.view());
         let &[vocab, hidden] = weight.shape() else {
             return Err(meta.shape_fault("weight", weight, "[vocab, hidden]".to_owned()));
         };
@@ -55,8 +53,7 @@ impl EmbeddingKernel {
         meta.check_index_tensor("ids", ids)?;
         meta.check_indices("ids", ids, vocab, None)?;
         let (mut out, mut ids, mut weight) = (out.dl_tensor(), ids.dl_tensor(), weight.dl_tensor());
-        let values =
-            [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut ids), TVMFFIAny::tensor(&raw mut weight)];
+        let values = [out.value(), ids.value(), weight.value()];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes, strides and ids
         // were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }

@@ -233,6 +233,18 @@ impl BindError {
     pub(super) fn view(len: usize, shape: &[usize], strides: &[usize]) -> Self {
         Self::View { len, shape: shape.to_vec(), strides: strides.to_vec() }
     }
+
+    /// [`Self::view`] with the strides of a row-major view.
+    #[cold]
+    pub(super) fn row_major_view(len: usize, shape: &[usize]) -> Self {
+        let mut strides = vec![0; shape.len()];
+        let mut stride = 1_usize;
+        for (slot, extent) in strides.iter_mut().zip(shape).rev() {
+            *slot = stride;
+            stride = stride.saturating_mul((*extent).max(1));
+        }
+        Self::view(len, shape, &strides)
+    }
 }
 
 impl Hint for BindError {

@@ -36,10 +36,10 @@ impl GatedActivationKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         self.check_threshold(false)?;
-        let (out, x) = (out.view(), x.view());
+        let (out, x) = (&out.view(), &x.view());
         self.check("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x)];
+        let values = [out.value(), x.value()];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above, and the contract has no threshold.
         unsafe { native.call(meta, values) }
@@ -62,10 +62,10 @@ impl GatedActivationKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         self.check_threshold(true)?;
-        let (out, x) = (out.view(), x.view());
+        let (out, x) = (&out.view(), &x.view());
         self.check("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let values = [TVMFFIAny::tensor(&raw mut out), TVMFFIAny::tensor(&raw mut x), TVMFFIAny::float(threshold)];
+        let values = [out.value(), x.value(), TVMFFIAny::float(threshold)];
         // SAFETY: as in `forward`, and the contract has a threshold.
         unsafe { native.call(meta, values) }
     }
@@ -81,11 +81,11 @@ impl GatedActivationKernel {
     pub fn backward(&self, dx: &mut TensorMut<'_>, dy: &TensorRef<'_>, x: &TensorRef<'_>) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native_backward(meta)?;
-        let (dx, dy, x) = (dx.view(), dy.view(), x.view());
+        let (dx, dy, x) = (&dx.view(), &dy.view(), &x.view());
         self.check("dy", dy, x)?;
         meta.check_like("dx", dx, x)?;
         let (mut dx, mut dy, mut x) = (dx.dl_tensor(), dy.dl_tensor(), x.dl_tensor());
-        let values = [TVMFFIAny::tensor(&raw mut dx), TVMFFIAny::tensor(&raw mut dy), TVMFFIAny::tensor(&raw mut x)];
+        let values = [dx.value(), dy.value(), x.value()];
         // SAFETY: as in `forward`, with `dx` the output.
         unsafe { native.call(meta, values) }
     }

@@ -47,7 +47,8 @@ impl LayerNormKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, BIAS, bias.is_none())?;
-        let (out, x, weight, bias) = (out.view(), x.view(), weight.view(), bias.map(TensorRef::view));
+        let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
+        let bias = bias.as_ref();
         check_row_inputs(meta, x, weight)?;
         meta.check_like("out", out, x)?;
         if let Some(bias) = bias {
@@ -55,13 +56,7 @@ impl LayerNormKernel {
         }
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let mut bias = bias.map(View::dl_tensor);
-        let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut x),
-            TVMFFIAny::tensor(&raw mut weight),
-            optional_tensor(&mut bias),
-            TVMFFIAny::float(eps),
-        ];
+        let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias), TVMFFIAny::float(eps)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above, and a bias is passed only to a function
         // that takes one.

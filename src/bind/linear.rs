@@ -1,8 +1,6 @@
 //! The `linear` contract's typed face.
 #![expect(unsafe_code, reason = "calls a kernel with checked views")]
 
-use kernelhub_abi::TVMFFIAny;
-
 use super::contract::{LINEAR, index_of};
 use super::kernel::Route;
 use super::native::optional_tensor;
@@ -46,16 +44,12 @@ impl LinearKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, BIAS, bias.is_none())?;
-        let (out, x, weight, bias) = (out.view(), x.view(), weight.view(), bias.map(TensorRef::view));
+        let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
+        let bias = bias.as_ref();
         self.check(out, x, weight, bias)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let mut bias = bias.map(View::dl_tensor);
-        let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut x),
-            TVMFFIAny::tensor(&raw mut weight),
-            optional_tensor(&mut bias),
-        ];
+        let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above, and a bias is passed only to a function
         // that takes one.

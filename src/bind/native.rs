@@ -1,9 +1,10 @@
 //! A native function bound to a contract: the argument order, and the call.
 #![expect(unsafe_code, reason = "calls kernels by the tvm-ffi convention")]
 
-use kernelhub_abi::{DLTensor, TVMFFIAny};
+use kernelhub_abi::TVMFFIAny;
 
 use super::contract::MAX_PARAMETERS;
+use super::tensor::TensorArgument;
 use super::{BindError, Contract, LayerMeta, Parameter};
 use crate::hint::nearest;
 use crate::load::{CallFailure, KernelLibrary, NativeFunction};
@@ -24,13 +25,15 @@ pub(super) struct NativeBinding {
     /// For each argument of the function, the index of the contract's parameter.
     order: [u8; MAX_PARAMETERS],
     count: usize,
+    /// Whether the function's arguments are the contract's first ones, in the contract's order, as most are.
+    is_in_order: bool,
     table: &'static [Parameter],
     absent: Absent,
 }
 
 /// The value of an optional tensor; None when there is none.
-pub(super) fn optional_tensor(tensor: &mut Option<DLTensor>) -> TVMFFIAny {
-    tensor.as_mut().map_or_else(TVMFFIAny::none, |tensor| TVMFFIAny::tensor(tensor))
+pub(super) fn optional_tensor(tensor: &mut Option<TensorArgument<'_>>) -> TVMFFIAny {
+    tensor.as_mut().map_or_else(TVMFFIAny::none, TensorArgument::value)
 }
 
 /// The optional parameters that a function does not take: bit `i` for the `i`-th of the contract's table.
@@ -120,7 +123,8 @@ impl NativeBinding {
             .function(&binding.function)
             .map_err(|source| BindError::Load { kernel: kernel.to_owned(), source: Box::new(source) })?;
         let (name, count, absent) = (binding.function.clone(), binding.args.len(), Absent::of(table, is_taken));
-        Ok(Self { function, name, order, count, table, absent })
+        let is_in_order = (0_u8..).zip(&order[..count]).all(|(position, index)| position == *index);
+        Ok(Self { function, name, order, count, is_in_order, table, absent })
     }
 
     pub(super) fn library(&self) -> &'static KernelLibrary {
@@ -151,12 +155,18 @@ impl NativeBinding {
     /// `values` are the contract's parameters by kind, those that the function does not take have their defaults,
     /// tensors are described truthfully and live until this returns, and shapes, dtypes and strides are those that the
     /// contract and the kernel's limits allow.
+    #[inline]
     pub(super) unsafe fn call<const N: usize>(
         &self,
         meta: &LayerMeta,
         values: [TVMFFIAny; N],
     ) -> Result<(), BindError> {
         debug_assert!(self.count <= N, "internal: a contract passes exactly its parameters");
+        if self.is_in_order {
+            // SAFETY: the caller's contract; the function takes the first of the contract's parameters, in its order.
+            let outcome = unsafe { self.function.call(&values[..self.count]) };
+            return outcome.map_err(|failure| self.failure(meta, failure));
+        }
         let mut arguments = [TVMFFIAny::none(); N];
         for (argument, parameter) in arguments.iter_mut().zip(&self.order[..self.count]) {
             *argument = values[usize::from(*parameter)];

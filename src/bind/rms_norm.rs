@@ -46,17 +46,11 @@ impl RmsNormKernel {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, OFFSET, offset == 0.0)?;
-        let (out, x, weight) = (out.view(), x.view(), weight.view());
+        let (out, x, weight) = (&out.view(), &x.view(), &weight.view());
         check_row_inputs(meta, x, weight)?;
         meta.check_like("out", out, x)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
-        let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut x),
-            TVMFFIAny::tensor(&raw mut weight),
-            TVMFFIAny::float(eps),
-            TVMFFIAny::float(offset),
-        ];
+        let values = [out.value(), x.value(), weight.value(), TVMFFIAny::float(eps), TVMFFIAny::float(offset)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above, and so was the offset.
         unsafe { native.call(meta, values) }
@@ -99,7 +93,7 @@ impl RmsNormKernel {
         let meta = &self.meta;
         let native = self.route.native_backward(meta)?;
         native.check_option(meta, BACKWARD_OFFSET, offset == 0.0)?;
-        let (dx, dweight, dy, x, weight) = (dx.view(), dweight.view(), dy.view(), x.view(), weight.view());
+        let (dx, dweight, dy, x, weight) = (&dx.view(), &dweight.view(), &dy.view(), &x.view(), &weight.view());
         check_row_inputs(meta, x, weight)?;
         meta.check_like("dx", dx, x)?;
         meta.check_like("dy", dy, x)?;
@@ -107,11 +101,11 @@ impl RmsNormKernel {
         let (mut dx, mut dweight, mut dy) = (dx.dl_tensor(), dweight.dl_tensor(), dy.dl_tensor());
         let (mut x, mut weight) = (x.dl_tensor(), weight.dl_tensor());
         let values = [
-            TVMFFIAny::tensor(&raw mut dx),
-            TVMFFIAny::tensor(&raw mut dweight),
-            TVMFFIAny::tensor(&raw mut dy),
-            TVMFFIAny::tensor(&raw mut x),
-            TVMFFIAny::tensor(&raw mut weight),
+            dx.value(),
+            dweight.value(),
+            dy.value(),
+            x.value(),
+            weight.value(),
             TVMFFIAny::float(eps),
             TVMFFIAny::float(offset),
         ];
@@ -142,6 +136,7 @@ impl RmsNormKernel {
 }
 
 /// `x` is `[..., hidden]` and `weight` `[hidden]`, of one of the kernel's dtypes and within its limits.
+#[inline]
 pub(super) fn check_row_inputs(meta: &LayerMeta, x: &View, weight: &View) -> Result<(), BindError> {
     let Some(hidden) = x.shape().last().copied() else {
         return Err(meta.shape_fault("x", x, "[..., hidden]".to_owned()));

@@ -80,7 +80,7 @@ impl RotaryKernel {
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (out, x, cos, sin) = (out.view(), x.view(), cos.view(), sin.view());
+        let (out, x, cos, sin) = (&out.view(), &x.view(), &cos.view(), &sin.view());
         let &[batch, heads, seq, head_dim] = x.shape() else {
             return Err(meta.shape_fault("x", x, "[batch, heads, seq, head_dim]".to_owned()));
         };
@@ -117,15 +117,8 @@ impl RotaryKernel {
         let (mut cos, mut sin) = (cos.dl_tensor(), sin.dl_tensor());
         let mut out1 = out_halves[0].dl_tensor();
         let mut out2 = out_halves[1].dl_tensor();
-        let values = [
-            TVMFFIAny::tensor(&raw mut x1),
-            TVMFFIAny::tensor(&raw mut x2),
-            TVMFFIAny::tensor(&raw mut cos),
-            TVMFFIAny::tensor(&raw mut sin),
-            TVMFFIAny::tensor(&raw mut out1),
-            TVMFFIAny::tensor(&raw mut out2),
-            TVMFFIAny::bool(conj),
-        ];
+        let values =
+            [x1.value(), x2.value(), cos.value(), sin.value(), out1.value(), out2.value(), TVMFFIAny::bool(conj)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely, and its halves share no
         // element; shapes, dtypes and strides were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }

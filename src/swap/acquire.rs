@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::config::LookUp;
+use super::fusion::Fusions;
+use super::group::Group;
 use super::plan::fits;
 use super::report::{Reason, Tried};
 use super::{
@@ -16,6 +18,7 @@ use crate::hint::Hint as _;
 #[derive(Debug)]
 pub(super) struct Kernels {
     config: Arc<KernelConfig>,
+    fusions: Arc<Fusions>,
     target: Target,
     /// By kernel and by the layer in it; the text says why it cannot be had.
     had: BTreeMap<KernelRef, BTreeMap<String, Result<Arc<LayerKernel>, String>>>,
@@ -36,19 +39,22 @@ impl Kernels {
     /// Asks the provider for the kernels of every mode, so that a change of mode loads nothing.
     pub(super) fn acquire(
         specs: &[SlotSpec],
+        groups: &[Group],
         provider: &dyn KernelProvider,
         config: KernelConfig,
         target: Target,
     ) -> Result<(Self, FirstFailure), SwapError> {
-        check(specs, &config)?;
+        let fusions = Arc::new(check(specs, groups, &config)?);
         let config = Arc::new(config);
-        let kernels = Self { config: Arc::clone(&config), target, had: BTreeMap::new(), notes: Vec::new() };
+        let store = BTreeMap::new();
+        let kernels =
+            Self { config: Arc::clone(&config), fusions: Arc::clone(&fusions), target, had: store, notes: Vec::new() };
         let mut acquiring = Acquiring { provider, kernels, first_failure: None };
         let by_path = config.goes_by_path();
         // Most layers of a model are alike.
         let mut kinds = BTreeSet::new();
         for spec in specs {
-            let path = by_path.then_some(spec.path.as_str());
+            let path = (by_path || fusions.is_for(spec)).then_some(spec.path.as_str());
             let kind = (
                 &spec.layer,
                 path,
@@ -83,7 +89,7 @@ impl Kernels {
     pub(super) fn only_disables(&self, specs: &[SlotSpec], mode: Mode) -> bool {
         let mut disables = false;
         for spec in specs {
-            match self.config.look_up(&spec.layer, Some(&spec.path), self.target, mode) {
+            match self.fusions.look_up(&self.config, spec, self.target, mode) {
                 LookUp::Choice { choice: Choice::Disabled, .. } => disables = true,
                 LookUp::NotMapped => {}
                 _ => return false,
@@ -96,7 +102,7 @@ impl Kernels {
     pub(super) fn pick(&self, spec: &SlotSpec, mode: Mode) -> Pick {
         let device = self.target.device;
         let reference = |reason| Pick { kernel: Err(reason), tried: Vec::new() };
-        let choice = match self.config.look_up(&spec.layer, Some(&spec.path), self.target, mode) {
+        let choice = match self.fusions.look_up(&self.config, spec, self.target, mode) {
             LookUp::NotMapped => return reference(Reason::NotMapped { device }),
             LookUp::NeedsCapability => return reference(Reason::CapabilityUnknown { device }),
             LookUp::BadDefault(fault) => return reference(Reason::BadDefault { fault: fault.to_owned() }),
@@ -139,8 +145,8 @@ struct Acquiring<'a> {
 impl Acquiring<'_> {
     /// Brings up what one kind of slot may take in one mode. What an application configured must be had; of a list, one.
     fn look_up(&mut self, spec: &SlotSpec, mode: Mode) -> Result<(), SwapError> {
-        let config = Arc::clone(&self.kernels.config);
-        let look_up = config.look_up(&spec.layer, Some(&spec.path), self.kernels.target, mode);
+        let (config, fusions) = (Arc::clone(&self.kernels.config), Arc::clone(&self.kernels.fusions));
+        let look_up = fusions.look_up(&config, spec, self.kernels.target, mode);
         let LookUp::Choice { choice, is_default } = look_up else { return Ok(()) };
         let mut failed = Vec::new();
         for reference in choice.kernels() {
@@ -201,8 +207,9 @@ impl Acquiring<'_> {
     }
 }
 
-/// Refuses what the model has no layer for, and what is ambiguous for one of its layers.
-pub(super) fn check(specs: &[SlotSpec], config: &KernelConfig) -> Result<(), SwapError> {
+/// Refuses what the model has no layer for, and what is ambiguous for one of its layers; returns which groups the
+/// fusions are for.
+pub(super) fn check(specs: &[SlotSpec], groups: &[Group], config: &KernelConfig) -> Result<Fusions, SwapError> {
     let names: BTreeSet<&str> = specs.iter().map(|spec| spec.layer.as_str()).collect();
     if let Some(unknown) = config.layers().find(|layer| !names.contains(layer)) {
         return Err(SwapError::UnknownLayer {
@@ -226,13 +233,7 @@ pub(super) fn check(specs: &[SlotSpec], config: &KernelConfig) -> Result<(), Swa
             return Err(SwapError::AmbiguousPath { path, first: (*pattern).clone(), second: other });
         }
     }
-    match config.fusions() {
-        [] => Ok(()),
-        [fusion, ..] => {
-            let members = fusion.members.iter().map(|member| member.pattern.to_string()).collect();
-            Err(SwapError::FusionNotPlanned { members })
-        }
-    }
+    Fusions::of(specs, groups, config)
 }
 
 /// What is worth saying of the kernels that were asked for, each once.

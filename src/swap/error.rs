@@ -65,11 +65,23 @@ pub enum SwapError {
         /// The other.
         second: PathPattern,
     },
-    /// The configuration has a fusion, which nothing plans.
-    #[error("the fusion of {} cannot be planned yet", .members.join(", "))]
-    FusionNotPlanned {
-        /// The members' patterns.
+    /// The configuration has a fusion, and the model no group of such layers.
+    #[error("no layers of the model can be fused as {}; its groups are: {}", .members.join(" + "), list(.groups))]
+    FusionUnmatched {
+        /// The members' names and patterns.
         members: Vec<String>,
+        /// The members' paths in each group of the model.
+        groups: Vec<String>,
+    },
+    /// Two fusions of the configuration are for one group.
+    #[error("{path}: two fusions are for it, {} and {}", .first.join(" + "), .second.join(" + "))]
+    FusionTwice {
+        /// Where the group stands.
+        path: String,
+        /// The members' names and patterns of one.
+        first: Vec<String>,
+        /// Those of the other.
+        second: Vec<String>,
     },
     /// None of a list of kernels could be had.
     #[error("{layer}: none of its kernels can be used: {}", chains(.failed))]
@@ -158,6 +170,16 @@ fn chains(errors: &[SwapError]) -> String {
     errors.iter().map(chain).collect::<Vec<_>>().join("; ")
 }
 
+/// The groups of a model, a few of them, or that there are none.
+fn list(groups: &[String]) -> String {
+    const SHOWN: usize = 4;
+    match groups {
+        [] => "none".to_owned(),
+        [..] if groups.len() <= SHOWN => groups.join(", "),
+        [..] => format!("{} and {} more", groups[..SHOWN].join(", "), groups.len() - SHOWN),
+    }
+}
+
 impl SwapError {
     pub(super) fn unknown_path<'a>(pattern: &PathPattern, paths: impl Iterator<Item = &'a str>) -> Self {
         let has_stars = pattern.as_str().contains('*');
@@ -191,7 +213,13 @@ impl Hint for SwapError {
             }
             Self::UnknownPath { near, .. } => near.as_ref().map(|near| format!("did you mean {near:?}?")),
             Self::AmbiguousPath { path, .. } => Some(format!("give {path:?} an entry of its own, which decides")),
-            Self::FusionNotPlanned { .. } => Some("take the [[fusion]] out of the configuration".to_owned()),
+            Self::FusionUnmatched { groups, .. } if groups.is_empty() => Some(
+                "a model says which of its layers can be fused by Slots::group; this one has no such layers".to_owned(),
+            ),
+            Self::FusionUnmatched { .. } => {
+                Some("give every member's layer and its whole path, with `*` for a part of it".to_owned())
+            }
+            Self::FusionTwice { .. } => Some("take one of the two out of the configuration".to_owned()),
             Self::NoneOf { failed, .. } => failed.iter().find_map(Hint::hint),
             Self::Kernel { source, .. } => source.hint.clone(),
             Self::Attention { hint, .. } => hint.clone(),

@@ -14,6 +14,7 @@ mod attn_implementation;
 mod compile;
 mod config;
 mod error;
+mod fusion;
 mod group;
 mod mode;
 mod overrides;

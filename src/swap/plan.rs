@@ -48,7 +48,7 @@ impl Plan {
         device: DeviceKey,
         mode: Mode,
     ) -> Self {
-        let (mut decisions, tried): (Vec<_>, Vec<_>) = specs
+        let (mut decisions, mut tried): (Vec<_>, Vec<_>) = specs
             .iter()
             .map(|spec| {
                 let Pick { kernel, tried } = acquired.pick(spec, mode);
@@ -76,7 +76,8 @@ impl Plan {
                 Err(reason) => GroupOutcome::Apart(reason.clone()),
             };
             by_group[group.whole] = Some(None);
-            report.groups.push(GroupReport::new(specs, group, outcome));
+            let tried = std::mem::take(&mut tried[group.whole]);
+            report.groups.push(GroupReport { tried, ..GroupReport::new(specs, group, outcome) });
         }
         let mut kernels = Vec::with_capacity(specs.len());
         for (((spec, decision), tried), by_group) in specs.iter().zip(decisions).zip(tried).zip(by_group) {

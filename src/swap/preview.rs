@@ -70,10 +70,10 @@ impl Slots {
         let target = target.into();
         let Target { device, capability } = target;
         let state = self.shared.state();
-        check(&state.specs, config)?;
+        let fusions = check(&state.specs, &state.groups, config)?;
         let mut kernels = BTreeSet::new();
         let layers = state.specs.iter().map(|spec| {
-            let outcome = match config.look_up(&spec.layer, Some(&spec.path), target, mode) {
+            let outcome = match fusions.look_up(config, spec, target, mode) {
                 LookUp::NotMapped => PreviewOutcome::Reference(Reason::NotMapped { device }),
                 LookUp::NeedsCapability => PreviewOutcome::Reference(Reason::CapabilityUnknown { device }),
                 LookUp::BadDefault(fault) => PreviewOutcome::Reference(Reason::BadDefault { fault: fault.to_owned() }),

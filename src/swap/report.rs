@@ -238,13 +238,16 @@ pub struct GroupReport {
     pub members: Vec<String>,
     /// What became of it.
     pub outcome: GroupOutcome,
+    /// The kernels of a list that were tried before, and why they did not take it. Empty: there were none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
 }
 
 impl GroupReport {
     pub(super) fn new(specs: &[SlotSpec], group: &Group, outcome: GroupOutcome) -> Self {
         let whole = &specs[group.whole];
         let members = group.members.iter().map(|member| specs[*member].path.clone()).collect();
-        Self { path: whole.path.clone(), layer: whole.layer.clone(), members, outcome }
+        Self { path: whole.path.clone(), layer: whole.layer.clone(), members, outcome, tried: Vec::new() }
     }
 }
 
@@ -327,23 +330,23 @@ impl Report {
             let mut what = match outcome {
                 Outcome::Kernel(identity) => line_of(identity),
                 Outcome::Fused { into, kernel } => {
-                    let layer = by_path(into).map_or("a group", |group| &group.layer);
-                    format!("in {layer}: {}", line_of(kernel))
+                    let group = by_path(into);
+                    let layer = group.map_or("a group", |group| &group.layer);
+                    let tried = group.map_or_else(String::new, |group| tried_before(&group.tried));
+                    format!("in {layer}: {}{tried}", line_of(kernel))
                 }
                 Outcome::Reference(reason) => format!("reference: {reason}"),
             };
             if let Some(RoundingDifference { kernel, reference }) = rounding {
                 let _ = write!(what, "  (rounds {kernel}, its reference {reference})");
             }
-            for Tried { kernel, reason } in tried {
-                // The reason names the kernel as it was found.
-                let _ = write!(what, "; before it {kernel}: {reason}");
-            }
+            what += &tried_before(tried);
             *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
         }
-        for GroupReport { layer, outcome, members, .. } in &self.groups {
+        for GroupReport { layer, outcome, members, tried, .. } in &self.groups {
             if let GroupOutcome::Apart(reason) = outcome {
-                let what = format!("not fused, its {} layers stand above: {reason}", members.len());
+                let tried = tried_before(tried);
+                let what = format!("not fused, its {} layers stand above: {reason}{tried}", members.len());
                 *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
             }
         }
@@ -367,6 +370,16 @@ impl Report {
         }
         reasons
     }
+}
+
+/// The kernels of a list that came before the outcome, as the table shows them.
+fn tried_before(tried: &[Tried]) -> String {
+    let mut text = String::new();
+    for Tried { kernel, reason } in tried {
+        // The reason names the kernel as it was found.
+        let _ = write!(text, "; before it {kernel}: {reason}");
+    }
+    text
 }
 
 /// A kernel as the table shows it.

@@ -141,7 +141,7 @@ impl State {
         }
         let target = Target { device, capability: provider.capability(device) };
         let asks = config.asks_for_kernels();
-        let (kernels, failure) = Kernels::acquire(&self.specs, provider, config, target)?;
+        let (kernels, failure) = Kernels::acquire(&self.specs, &self.groups, provider, config, target)?;
         let only_disables = kernels.only_disables(&self.specs, self.mode);
         let active = Active::On(Arc::new(kernels));
         let plan = self.plan(&active, device);

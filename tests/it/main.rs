@@ -27,6 +27,7 @@ mod oci;
 mod parity;
 mod registry;
 mod resolve;
+mod slice;
 mod support;
 #[cfg(feature = "cli")]
 mod swap;

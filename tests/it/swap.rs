@@ -3,6 +3,7 @@
 mod config;
 mod gradients;
 mod groups;
+mod hot;
 mod plans;
 mod scopes;
 

@@ -20,7 +20,7 @@ impl Indices {
         unsigned.ok().map(Self::U32).into_iter().chain([Self::I64(indices.to_vec())]).collect()
     }
 
-    fn tensor(&self, shape: &[usize]) -> Result<TensorRef<'_>, BindError> {
+    fn tensor<'a>(&'a self, shape: &'a [usize]) -> Result<TensorRef<'a>, BindError> {
         match self {
             Self::U32(indices) => TensorRef::indices(indices, shape),
             Self::I64(indices) => TensorRef::indices(indices, shape),

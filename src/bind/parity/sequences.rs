@@ -66,8 +66,9 @@ pub(super) fn varlen<T: Number>(kernel: &AttentionVarlenKernel, checker: &mut Ch
                     "sequences of {Q_LENGTHS:?} queries and {K_LENGTHS:?} keys, head_dim {head_dim}, {name}, {option}"
                 ));
                 let outcome = collect(meta, &[total_q, HEADS, head_dim], |out| {
-                    let cu_q = TensorRef::indices(&cu_q, &[cu_q.len()])?;
-                    let cu_k = TensorRef::indices(&cu_k, &[cu_k.len()])?;
+                    let lengths = [[cu_q.len()], [cu_k.len()]];
+                    let cu_q = TensorRef::indices(&cu_q, &lengths[0])?;
+                    let cu_k = TensorRef::indices(&cu_k, &lengths[1])?;
                     kernel.forward(out, &q.tensor()?, &k.tensor()?, &v.tensor()?, [&cu_q, &cu_k], &options)
                 });
                 let actual = checker.written::<T, T>(&case, outcome)?;
@@ -117,11 +118,12 @@ pub(super) fn paged<T: Number>(kernel: &AttentionPagedKernel, checker: &mut Chec
                     "{q_len} queries each of sequences of {LENGTHS:?} keys, blocks of {BLOCK_SIZE}, head_dim {head_dim}, {option}"
                 ));
                 let outcome = collect(meta, &[batch, q_len, HEADS, head_dim], |out| {
+                    let (table_shape, lengths_shape) = ([batch, 2], [batch]);
                     let paged = PagedKeys {
                         keys: &k.tensor()?,
                         values: &v.tensor()?,
-                        block_table: &TensorRef::indices(&table, &[batch, 2])?,
-                        lengths: &TensorRef::indices(&lengths, &[batch])?,
+                        block_table: &TensorRef::indices(&table, &table_shape)?,
+                        lengths: &TensorRef::indices(&lengths, &lengths_shape)?,
                     };
                     kernel.forward(out, &q.tensor()?, &paged, &options)
                 });

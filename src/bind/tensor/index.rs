@@ -1,10 +1,7 @@
 //! Tensors of indices: token ids, targets, sequence bounds.
 #![expect(unsafe_code, reason = "reads the indices behind a view")]
 
-use std::ffi::c_void;
-use std::marker::PhantomData;
-
-use super::{TensorRef, View, contiguous_strides};
+use super::{TensorRef, View, fits_row_major};
 use crate::bind::BindError;
 use crate::dtype::DType;
 
@@ -37,23 +34,22 @@ impl<'a> TensorRef<'a> {
     /// # Errors
     /// As [`TensorRef::new`].
     #[inline]
-    pub fn indices<T: IndexElement>(data: &'a [T], shape: &[usize]) -> Result<Self, BindError> {
-        let (strides, rank) = contiguous_strides(shape);
-        let base = data.as_ptr().cast_mut().cast::<c_void>();
-        View::new(base, data.len(), T::DTYPE, shape, &strides[..rank])
-            .map(|view| Self { view, _data: PhantomData })
-            .ok_or_else(|| BindError::view(data.len(), shape, &strides[..rank]))
+    pub fn indices<T: IndexElement>(data: &'a [T], shape: &'a [usize]) -> Result<Self, BindError> {
+        if !fits_row_major(shape, data.len()) {
+            return Err(BindError::row_major_view(data.len(), shape));
+        }
+        Ok(Self::checked(data.as_ptr().cast_mut().cast(), T::DTYPE, shape, None))
     }
 }
 
-impl View {
+impl View<'_> {
     /// Whether the elements stand one after another in row-major order.
     pub(in crate::bind) fn is_row_major(&self) -> bool {
         if self.shape().contains(&0) {
             return true;
         }
         let mut expected = 1;
-        self.shape().iter().zip(self.strides()).rev().all(|(extent, stride)| {
+        self.shape().iter().zip(&*self.strides()).rev().all(|(extent, stride)| {
             let fits = *extent == 1 || *stride == expected;
             expected *= *extent;
             fits

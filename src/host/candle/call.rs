@@ -46,19 +46,19 @@ enum Route<'a, K> {
     Tracked(&'a Arc<LayerKernel>),
 }
 
-/// The slot's kernel and how to call it; `None`: run the reference code.
+/// The slot's kernel and how to call it; `None`: run the reference code. `called` is the function, for errors.
 #[inline]
 fn route<'a, K>(
     plan: &'a Plan,
     slot: &Slot,
     face: impl FnOnce(&'a LayerKernel) -> Option<&'a K>,
-    called: Called,
+    called: &'static str,
     tensors: &[&Tensor],
 ) -> Result<Option<Route<'a, K>>> {
     let Some(kernel) = plan.shared_kernel(slot) else { return Ok(None) };
     let Some(face) = face(kernel) else {
         let (kernel, actual) = (kernel.meta().identity.to_string(), kernel.meta().contract);
-        return Err(LayerError::Contract { called: called.0, kernel, actual }.into());
+        return Err(LayerError::Contract { called, kernel, actual }.into());
     };
     if !tensors.iter().any(|tensor| tensor.track_op()) {
         return Ok(Some(Route::Free(face)));
@@ -75,9 +75,6 @@ pub(super) fn takes(plan: &Plan, slot: &Slot, tensors: &[&Tensor]) -> bool {
 fn is_differentiable(kernel: &LayerKernel) -> bool {
     kernel.meta().has_backward && !keeps_graph_of_backward()
 }
-
-/// The function that was called, for errors.
-struct Called(&'static str);
 
 /// Whether candle differentiates through what a backward computes, as it decides itself.
 fn keeps_graph_of_backward() -> bool {

@@ -79,19 +79,16 @@ impl<M> Kernelized<M> {
     }
 
     /// Returns every layer to its reference code.
-    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn disable_kernels(&self) -> Report {
         self.slots.disable_kernels()
     }
 
     /// Readies the layers for training: only kernels with a backward stay.
-    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn train(&self) -> Report {
         self.slots.train()
     }
 
     /// Readies the layers for inference.
-    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn eval(&self) -> Report {
         self.slots.eval()
     }

@@ -3,6 +3,8 @@
 //! The operations live on the stack of one forward and borrow the kernel from the pinned plan. Nothing is allocated
 //! but the output. They have no backward: a layer calls them only where nothing tracks a gradient.
 
+use std::borrow::Cow;
+
 use candle_core::{CpuStorage, CustomOp3, Error, Layout, Result, Shape, Tensor};
 use half::{bf16, f16};
 
@@ -32,7 +34,8 @@ storage_element!(bf16, BF16);
 storage_element!(f16, F16);
 
 /// A candle tensor as a kernel sees it.
-pub(super) fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &Layout) -> Result<TensorRef<'a>> {
+#[inline]
+pub(super) fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &'a Layout) -> Result<TensorRef<'a>> {
     let elements =
         T::elements(storage).ok_or_else(|| Error::Msg("operands of one operation differ in dtype".into()))?;
     let elements = elements.get(layout.start_offset()..).unwrap_or_default();
@@ -40,8 +43,8 @@ pub(super) fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &Layo
 }
 
 /// A contiguous candle tensor of indices as a kernel sees it.
-pub(super) fn indices<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<TensorRef<'a>> {
-    fn view<'a, T: IndexElement>(elements: &'a [T], layout: &Layout) -> Result<TensorRef<'a>> {
+pub(super) fn indices<'a>(storage: &'a CpuStorage, layout: &'a Layout) -> Result<TensorRef<'a>> {
+    fn view<'a, T: IndexElement>(elements: &'a [T], layout: &'a Layout) -> Result<TensorRef<'a>> {
         let elements = elements.get(layout.start_offset()..).unwrap_or_default();
         TensorRef::indices(elements, layout.dims()).map_err(bind_error)
     }
@@ -121,12 +124,15 @@ impl CustomOp3 for AttentionOp<'_> {
 /// Attention by `kernel` over `[batch, heads, q_len, head_dim]` and `[batch, kv_heads, kv_len, head_dim]`; the output
 /// is `[batch, q_len, heads * head_dim]`.
 pub(super) fn attention(kernel: &AttentionKernel, [q, k, v]: [&Tensor; 3], scale: f64, causal: bool) -> Result<Tensor> {
-    dense_rows(q)?.apply_op3_no_bwd(&dense_rows(k)?, &dense_rows(v)?, &AttentionOp { kernel, scale, causal })
+    let (q, k, v) = (dense_rows(q)?, dense_rows(k)?, dense_rows(v)?);
+    q.apply_op3_no_bwd(&k, &v, &AttentionOp { kernel, scale, causal })
 }
 
 /// `x`, copied only when the elements of a row are no neighbours; every other stride is the kernel's to follow.
-pub(super) fn dense_rows(x: &Tensor) -> Result<Tensor> {
+#[inline]
+pub(super) fn dense_rows(x: &Tensor) -> Result<Cow<'_, Tensor>> {
     let dense =
         x.stride().last().is_none_or(|stride| *stride == 1) || x.dims().last().is_some_and(|extent| *extent <= 1);
-    if dense { Ok(x.clone()) } else { x.contiguous() }
+    // Borrowed: a clone counts up and down, which other threads would wait for.
+    if dense { Ok(Cow::Borrowed(x)) } else { x.contiguous().map(Cow::Owned) }
 }

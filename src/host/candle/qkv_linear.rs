@@ -58,7 +58,7 @@ impl QkvLinear {
         }
         let trains =
             projections.iter().any(|(weight, bias)| weight.track_op() || bias.as_ref().is_some_and(Tensor::track_op));
-        let (parts, merged) = if trains { (projections, None) } else { merge(projections)? };
+        let (parts, merged) = if trains { (projections, None) } else { merge(&projections)? };
         let has_bias = parts[0].1.is_some();
         let mut layers = Vec::with_capacity(3);
         for (name, (weight, bias)) in NAMES.into_iter().zip(parts) {
@@ -153,7 +153,7 @@ impl QkvLinear {
 }
 
 /// One weight and one bias for all, and the parts as views of them.
-fn merge(projections: [Projection; 3]) -> Result<([Projection; 3], Option<Projection>)> {
+fn merge(projections: &[Projection; 3]) -> Result<([Projection; 3], Option<Projection>)> {
     let weight = Tensor::cat(&projections.each_ref().map(|(weight, _)| weight), 0)?;
     let biases: Vec<_> = projections.iter().filter_map(|(_, bias)| bias.as_ref()).collect();
     let bias = if biases.is_empty() { None } else { Some(Tensor::cat(&biases, 0)?) };

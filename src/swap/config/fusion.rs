@@ -1,6 +1,8 @@
 //! Several layers that one kernel takes together.
 
-use super::{Entry, PathPattern};
+use super::entry::Found;
+use super::{Entry, LookUp, PathPattern, Target};
+use crate::swap::Mode;
 
 /// One of the layers of a fusion: its name, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,16 @@ pub struct Fusion {
     pub members: Vec<FusionMember>,
     /// Which kernel takes them, by device and mode.
     pub kernel: Entry,
+}
+
+impl Fusion {
+    /// What takes the layers on a device in a mode; `None` where the entry says nothing about the device.
+    pub(in crate::swap) fn look_up(&self, target: Target, mode: Mode) -> Option<LookUp<'_>> {
+        match self.kernel.find(target) {
+            Found::Nothing => None,
+            found => Some(LookUp::of(found, mode, false)),
+        }
+    }
 }
 
 /// What is wrong with a group of members, or nothing.

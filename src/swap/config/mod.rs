@@ -146,6 +146,11 @@ impl KernelConfig {
         &self.fusions
     }
 
+    /// The configuration that this one lies over, where it inherits from one.
+    pub(super) fn inherited(&self) -> Option<&Self> {
+        self.base.as_deref().filter(|_| self.inherit)
+    }
+
     /// How the model is to attend, where the configuration says so.
     #[must_use]
     pub fn attn_implementation(&self) -> Option<&str> {

@@ -37,15 +37,15 @@ static ONES: Aligned<f32> = Aligned([1.0; 256]);
 static BRAINS: Aligned<bf16> = Aligned([bf16::ONE; 256]);
 static HALVES: Aligned<f16> = Aligned([f16::ONE; 256]);
 
-fn ones(shape: &[usize]) -> TensorRef<'static> {
+fn ones(shape: &[usize]) -> TensorRef<'_> {
     TensorRef::contiguous(&ONES.0, shape).unwrap()
 }
 
-fn strided(offset: usize, shape: &[usize], strides: &[usize]) -> TensorRef<'static> {
+fn strided<'a>(offset: usize, shape: &'a [usize], strides: &'a [usize]) -> TensorRef<'a> {
     TensorRef::new(&ONES.0[offset..], shape, strides).unwrap()
 }
 
-fn brains(shape: &[usize]) -> TensorRef<'static> {
+fn brains(shape: &[usize]) -> TensorRef<'_> {
     TensorRef::contiguous(&BRAINS.0, shape).unwrap()
 }
 

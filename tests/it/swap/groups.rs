@@ -2,6 +2,7 @@
 
 use kernelhub::bind::{Contract, Rounding};
 use kernelhub::dtype::DType;
+use kernelhub::hint::Hint as _;
 use kernelhub::swap::{
     GroupOutcome, GroupSpec, KernelConfig, Mode, Outcome, Reason, Report, Slot, SlotSpec, Slots, SwapError,
 };
@@ -182,4 +183,77 @@ fn what_cannot_be_a_group_is_refused_and_changes_nothing() {
     assert_eq!(slots.report().total(), 2);
     group(&[&second]).unwrap();
     assert_eq!(slots.report().groups.len(), 2);
+}
+
+/// A configuration whose fusion names the members of every block.
+fn fusion(kernel: &str) -> KernelConfig {
+    let members = [("RMSNorm", "layers.*.norm"), ("Gate", "layers.*.gate")];
+    KernelConfig::builder().fusion(&members, kernel).unwrap().build()
+}
+
+#[test]
+fn a_fusion_is_for_every_group_of_its_members() {
+    let (pack, model) = (pack(), model());
+    let report = model.slots.use_kernels(&pack.hub(), &fusion(FUSED)).unwrap();
+    assert_eq!((counts(&report), model.kernels()), ((4, 5), vec![false, false, true, false, false, true, false]));
+    assert!(report.groups.iter().all(|group| matches!(&group.outcome, GroupOutcome::Fused(_))), "{report}");
+    // One block alone, its members in another order; the other is planned by the layer's name, where there is one.
+    let members = [("Gate", "layers.1.gate"), ("RMSNorm", "layers.1.norm")];
+    let one = KernelConfig::builder().fusion(&members, FUSED).unwrap();
+    let report = model.slots.use_kernels(&pack.hub(), &one.build()).unwrap();
+    assert_eq!((counts(&report), model.kernels()), ((2, 5), vec![false, false, false, false, false, true, false]));
+    let named = KernelConfig::builder()
+        .fusion(&members, "Disabled")
+        .and_then(|builder| builder.kernel("FusedNorm", DeviceKey::Cpu, FUSED))
+        .unwrap();
+    let report = model.slots.use_kernels(&pack.hub(), &named.build()).unwrap();
+    assert_eq!(report.groups[1].outcome, GroupOutcome::Apart(Reason::Disabled));
+    assert!(matches!(report.groups[0].outcome, GroupOutcome::Fused(_)));
+}
+
+#[test]
+fn a_fusion_without_a_group_and_a_group_with_two_fusions_are_errors() {
+    let (pack, model) = (pack(), model());
+    let before = model.slots.use_kernels(&pack.hub(), &fusion(FUSED)).unwrap();
+    let refused = |config: KernelConfig| {
+        let error = model.slots.use_kernels(&pack.hub(), &config).unwrap_err();
+        assert_eq!(model.slots.report(), before, "an error changes nothing");
+        error
+    };
+    for members in [
+        [("RMSNorm", "layers.*.norm"), ("Gate", "layers.*.other")],
+        [("RMSNorm", "layers.*.norm"), ("Gates", "layers.*.gate")],
+        [("RMSNorm", "blocks.*.norm"), ("Gate", "blocks.*.gate")],
+    ] {
+        let error = refused(KernelConfig::builder().fusion(&members, FUSED).unwrap().build());
+        assert!(matches!(&error, SwapError::FusionUnmatched { groups, .. } if groups.len() == 2), "{error:?}");
+        let text = error.to_string();
+        let [first, second] = members.map(|(layer, pattern)| format!("{layer} {pattern}"));
+        let expected = format!("no layers of the model can be fused as {first} + {second}; its groups are: ");
+        assert!(text.starts_with(&expected) && text.contains("layers.1.norm + layers.1.gate"), "{text}");
+        assert!(error.hint().unwrap().contains("whole path"));
+    }
+    let every = [("RMSNorm", "layers.*.norm"), ("Gate", "layers.*.gate")];
+    let one = [("RMSNorm", "layers.1.norm"), ("Gate", "layers.1.gate")];
+    let twice = KernelConfig::builder().fusion(&every, FUSED).and_then(|builder| builder.fusion(&one, FUSED));
+    let error = refused(twice.unwrap().build());
+    assert!(matches!(&error, SwapError::FusionTwice { path, .. } if path == "layers.1.norm_and_gate"), "{error:?}");
+    // A model that declares no groups says so.
+    let slots = Slots::new(DeviceKey::Cpu);
+    let _norm = slots.slot(spec("layers.0.norm", "RMSNorm"));
+    let error = slots.use_kernels(&pack.hub(), &fusion(FUSED)).unwrap_err();
+    assert!(error.to_string().ends_with("its groups are: none") && error.hint().unwrap().contains("Slots::group"));
+}
+
+/// A list for a group: what came before the kernel that took it stands in its line.
+#[test]
+fn a_group_says_which_kernels_were_tried() {
+    let (pack, model) = (pack(), model());
+    let text = format!("inherit = false\nFusedNorm = ['kernelhub-tests/groups@v1:Narrow', '{FUSED}']");
+    let report = model.slots.use_kernels(&pack.hub(), &KernelConfig::from_toml(&text, "x").unwrap()).unwrap();
+    let group = &report.groups[0];
+    assert!(matches!(&group.outcome, GroupOutcome::Fused(kernel) if kernel.to_string() == FUSED));
+    assert_eq!(group.tried.len(), 1);
+    assert_eq!(group.tried[0].kernel, "kernelhub-tests/groups@v1:Narrow");
+    assert!(report.to_string().contains("; before it kernelhub-tests/groups@v1:Narrow: "), "{report}");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, WithDType};
 
-use super::{Called, Route, broken, host_memory, route};
+use super::{Route, broken, host_memory, route};
 use crate::bind::{ActivationKernel, GatedActivationKernel, LayerKernel};
 use crate::host::candle::kernels::{StorageElement, bind_error, by_dtype, dense_rows, finish, view};
 use crate::swap::{Plan, Slot};
@@ -47,7 +47,7 @@ impl CustomOp1 for ActivationOp<'_> {
 /// # Errors
 /// When the kernel refuses the tensor, or serves another contract.
 pub fn activation(plan: &Plan, slot: &Slot, x: &Tensor) -> Result<Option<Tensor>> {
-    let Some(Route::Free(kernel)) = route(plan, slot, activation_face, Called("activation"), &[x])? else {
+    let Some(Route::Free(kernel)) = route(plan, slot, activation_face, "activation", &[x])? else {
         return Ok(None);
     };
     dense_rows(x)?.apply_op1_no_bwd(&ActivationOp { kernel }).map(Some)
@@ -118,7 +118,7 @@ impl CustomOp1 for TrainedGatedActivationOp {
         }
         let op = self.op()?;
         let (dense_dy, dense_x) = (dense_rows(dy)?, dense_rows(x)?);
-        let tensors = [&dense_dy, &dense_x];
+        let tensors = [&*dense_dy, &*dense_x];
         let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
         let memory = [host_memory(&storages[0])?, host_memory(&storages[1])?];
         by_dtype!(self.name(), memory[1], run(&op, tensors, memory)).map(Some)
@@ -126,7 +126,7 @@ impl CustomOp1 for TrainedGatedActivationOp {
 }
 
 /// The slot's activation of `x`'s halves, for a slot of
-/// [`Contract::GatedActivation`](crate::bind::Contract::GatedActivation). `threshold` is FATReLU's, and no other's.
+/// [`Contract::GatedActivation`](crate::bind::Contract::GatedActivation). `threshold` is `FATReLU`'s, and no other's.
 ///
 /// # Shapes
 /// `x` is `[..., 2 * width]` of any strides; the output is `[..., width]`, contiguous.
@@ -134,7 +134,7 @@ impl CustomOp1 for TrainedGatedActivationOp {
 /// # Errors
 /// As [`activation`].
 pub fn gated_activation(plan: &Plan, slot: &Slot, x: &Tensor, threshold: Option<f64>) -> Result<Option<Tensor>> {
-    let Some(route) = route(plan, slot, gated_face, Called("gated_activation"), &[x])? else { return Ok(None) };
+    let Some(route) = route(plan, slot, gated_face, "gated_activation", &[x])? else { return Ok(None) };
     let x = dense_rows(x)?;
     match route {
         Route::Free(kernel) => x.apply_op1_no_bwd(&GatedActivationOp { kernel, threshold }),

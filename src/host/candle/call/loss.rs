@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, WithDType};
 
-use super::{Called, Route, broken, host_memory, route, wanted};
+use super::{Route, broken, host_memory, route, wanted};
 use crate::bind::{CrossEntropyKernel, LayerKernel};
 use crate::host::candle::kernels::{StorageElement, bind_error, by_dtype, dense_rows, finish, indices, view};
 use crate::swap::{Plan, Slot};
@@ -94,7 +94,7 @@ impl CustomOp2 for TrainedCrossEntropyOp {
         }
         let op = self.op()?;
         let (dense_dloss, dense_logits) = (dloss.contiguous()?, dense_rows(logits)?);
-        let tensors = [&dense_dloss, &dense_logits, targets];
+        let tensors = [&dense_dloss, &*dense_logits, targets];
         let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
         let memory = [host_memory(&storages[0])?, host_memory(&storages[1])?, host_memory(&storages[2])?];
         let dlogits = by_dtype!(CustomOp2::name(self), memory[1], run(&op, tensors, memory))?;
@@ -117,7 +117,7 @@ pub fn cross_entropy(
     targets: &Tensor,
     ignored: i64,
 ) -> Result<Option<Tensor>> {
-    let Some(route) = route(plan, slot, face, Called("cross_entropy"), &[logits])? else { return Ok(None) };
+    let Some(route) = route(plan, slot, face, "cross_entropy", &[logits])? else { return Ok(None) };
     let (logits, targets) = (dense_rows(logits)?, targets.contiguous()?);
     match route {
         Route::Free(kernel) => logits.apply_op2_no_bwd(&targets, &CrossEntropyOp { kernel, ignored }),

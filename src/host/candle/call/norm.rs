@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, WithDType};
 
-use super::{Called, Route, broken, host_memory, route, wanted};
+use super::{Route, broken, host_memory, route, wanted};
 use crate::bind::{AddRmsNormKernel, LayerKernel, LayerNormKernel, RmsNormKernel};
 use crate::host::candle::kernels::{StorageElement, bind_error, by_dtype, dense_rows, finish, view};
 use crate::swap::{Plan, Slot};
@@ -84,7 +84,7 @@ impl CustomOp2 for TrainedRmsNormOp {
         }
         let op = self.op()?;
         let (dense_dy, dense_x, dense_weight) = (dense_rows(dy)?, dense_rows(x)?, dense_rows(weight)?);
-        let tensors = [&dense_dy, &dense_x, &dense_weight];
+        let tensors = [&*dense_dy, &*dense_x, &*dense_weight];
         let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
         let memory = [host_memory(&storages[0])?, host_memory(&storages[1])?, host_memory(&storages[2])?];
         let (dx, dweight) = by_dtype!(CustomOp2::name(self), memory[1], run(&op, tensors, memory))?;
@@ -108,7 +108,7 @@ pub fn rms_norm(
     eps: f64,
     offset: f64,
 ) -> Result<Option<Tensor>> {
-    let Some(route) = route(plan, slot, rms_norm_face, Called("rms_norm"), &[x, weight])? else { return Ok(None) };
+    let Some(route) = route(plan, slot, rms_norm_face, "rms_norm", &[x, weight])? else { return Ok(None) };
     let (x, weight) = (dense_rows(x)?, dense_rows(weight)?);
     match route {
         Route::Free(kernel) => x.apply_op2_no_bwd(&weight, &RmsNormOp { kernel, eps, offset }),
@@ -146,13 +146,13 @@ pub fn add_rms_norm(
             kernel.forward_to_vec::<T>(&x?, &residual?, shape, &weight?, eps, offset).map_err(bind_error)?;
         Ok((Tensor::from_vec(out, shape, device)?, Tensor::from_vec(sum, shape, device)?))
     }
-    let called = Called("add_rms_norm");
+    let called = "add_rms_norm";
     // The contract has no backward, so a route that tracks a gradient isn't there.
     let Some(Route::Free(kernel)) = route(plan, slot, add_rms_norm_face, called, &[x, residual, weight])? else {
         return Ok(None);
     };
     let (x, residual, weight) = (dense_rows(x)?, dense_rows(residual)?, dense_rows(weight)?);
-    let tensors = [&x, &residual, &weight];
+    let tensors = [&*x, &*residual, &*weight];
     let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
     let memory = [host_memory(&storages[0])?, host_memory(&storages[1])?, host_memory(&storages[2])?];
     by_dtype!("kernelhub-add-rms-norm", memory[0], run(kernel, tensors, memory, (eps, offset))).map(Some)
@@ -231,12 +231,12 @@ pub fn layer_norm(
     eps: f64,
 ) -> Result<Option<Tensor>> {
     let tensors = [x, weight, bias.unwrap_or(weight)];
-    let Some(Route::Free(kernel)) = route(plan, slot, layer_norm_face, Called("layer_norm"), &tensors)? else {
+    let Some(Route::Free(kernel)) = route(plan, slot, layer_norm_face, "layer_norm", &tensors)? else {
         return Ok(None);
     };
     let (x, weight, op) = (dense_rows(x)?, dense_rows(weight)?, LayerNormOp { kernel, eps });
     match bias {
-        Some(bias) => x.apply_op3_no_bwd(&weight, &dense_rows(bias)?, &op),
+        Some(bias) => x.apply_op3_no_bwd(&weight, &*dense_rows(bias)?, &op),
         None => x.apply_op2_no_bwd(&weight, &op),
     }
     .map(Some)

@@ -2,7 +2,7 @@
 
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 
-use super::{Called, Route, route};
+use super::{Route, route};
 use crate::bind::{LayerKernel, LinearKernel};
 use crate::host::candle::kernels::{StorageElement, by_dtype, dense_rows, finish, view};
 use crate::swap::{Plan, Slot};
@@ -77,10 +77,10 @@ impl CustomOp3 for LinearOp<'_> {
 /// When the kernel refuses the tensors, or serves another contract.
 pub fn linear(plan: &Plan, slot: &Slot, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Option<Tensor>> {
     let tensors = [x, weight, bias.unwrap_or(weight)];
-    let Some(Route::Free(kernel)) = route(plan, slot, face, Called("linear"), &tensors)? else { return Ok(None) };
+    let Some(Route::Free(kernel)) = route(plan, slot, face, "linear", &tensors)? else { return Ok(None) };
     let (x, weight, op) = (dense_rows(x)?, dense_rows(weight)?, LinearOp { kernel });
     match bias {
-        Some(bias) => x.apply_op3_no_bwd(&weight, &dense_rows(bias)?, &op),
+        Some(bias) => x.apply_op3_no_bwd(&weight, &*dense_rows(bias)?, &op),
         None => x.apply_op2_no_bwd(&weight, &op),
     }
     .map(Some)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 
-use super::{Called, Route, broken, route};
+use super::{Route, broken, route};
 use crate::bind::{LayerKernel, RotaryKernel, RotaryStyle};
 use crate::host::candle::kernels::{StorageElement, by_dtype, dense_rows, finish, view};
 use crate::swap::{Plan, Slot};
@@ -89,7 +89,7 @@ impl CustomOp3 for TrainedRotaryOp {
         _: &Tensor,
         dy: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let dx = dense_rows(dy)?.apply_op3_no_bwd(&dense_rows(cos)?, &dense_rows(sin)?, &self.op(true)?)?;
+        let dx = dense_rows(dy)?.apply_op3_no_bwd(&*dense_rows(cos)?, &*dense_rows(sin)?, &self.op(true)?)?;
         Ok((Some(dx), None, None))
     }
 }
@@ -110,7 +110,7 @@ pub fn rotary(
     [cos, sin]: [&Tensor; 2],
     style: RotaryStyle,
 ) -> Result<Option<Tensor>> {
-    let Some(route) = route(plan, slot, face, Called("rotary"), &[x])? else { return Ok(None) };
+    let Some(route) = route(plan, slot, face, "rotary", &[x])? else { return Ok(None) };
     if cos.track_op() || sin.track_op() {
         return Ok(None);
     }

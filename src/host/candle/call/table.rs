@@ -2,7 +2,7 @@
 
 use candle_core::{CpuStorage, CustomOp2, DType, Error, Layout, Result, Shape, Tensor};
 
-use super::{Called, Route, route};
+use super::{Route, route};
 use crate::bind::{EmbeddingKernel, LayerKernel};
 use crate::host::candle::kernels::{StorageElement, by_dtype, dense_rows, finish, indices, view};
 use crate::swap::{Plan, Slot};
@@ -44,7 +44,7 @@ impl CustomOp2 for EmbeddingOp<'_> {
 /// # Errors
 /// When the kernel refuses the tensors or an id, or serves another contract.
 pub fn embedding(plan: &Plan, slot: &Slot, ids: &Tensor, weight: &Tensor) -> Result<Option<Tensor>> {
-    let Some(Route::Free(kernel)) = route(plan, slot, face, Called("embedding"), &[weight])? else { return Ok(None) };
+    let Some(Route::Free(kernel)) = route(plan, slot, face, "embedding", &[weight])? else { return Ok(None) };
     // The contract's ids are u32 or i64; every u8 is a u32.
     let ids = if ids.dtype() == DType::U8 { ids.to_dtype(DType::U32)? } else { ids.contiguous()? };
     if !ids.device().same_device(weight.device()) {

@@ -1,4 +1,5 @@
 //! Layers from a builder: candle's constructors, and those of layers that candle has none for.
+#![expect(clippy::needless_pass_by_value, reason = "builders are passed as candle's are")]
 
 use candle_core::{Result, Tensor};
 use candle_nn::init::DEFAULT_KAIMING_NORMAL;

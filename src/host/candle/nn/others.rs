@@ -1,4 +1,5 @@
 //! candle's other constructors that take a builder: layers without a contract, and so without a slot.
+#![expect(clippy::needless_pass_by_value, reason = "builders are passed as candle's are")]
 
 use candle_core::Result;
 use candle_nn::{
