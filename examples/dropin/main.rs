@@ -11,11 +11,21 @@
 #![allow(clippy::print_stdout, reason = "a program that talks to its user")]
 #![allow(unreachable_pub, reason = "modules of a program, not of a library")]
 
-#[allow(clippy::cast_possible_truncation, clippy::needless_pass_by_value, reason = "a model file as candle's are")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::needless_pass_by_value,
+    clippy::struct_field_names,
+    reason = "candle's style"
+)]
 mod adopted;
 #[path = "../llama/mod.rs"]
 mod llama;
-#[allow(clippy::cast_possible_truncation, clippy::needless_pass_by_value, reason = "a model file as candle's are")]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::needless_pass_by_value,
+    clippy::struct_field_names,
+    reason = "candle's style"
+)]
 mod plain;
 mod weights;
 

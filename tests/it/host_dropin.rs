@@ -4,10 +4,22 @@
 #![expect(clippy::print_stdout, reason = "a test that skips says why")]
 
 #[path = "../../examples/dropin/adopted.rs"]
-#[allow(unreachable_pub, clippy::cast_possible_truncation, clippy::needless_pass_by_value, reason = "candle's style")]
+#[allow(
+    unreachable_pub,
+    clippy::cast_possible_truncation,
+    clippy::needless_pass_by_value,
+    clippy::struct_field_names,
+    reason = "candle's style"
+)]
 mod adopted;
 #[path = "../../examples/dropin/plain.rs"]
-#[allow(unreachable_pub, clippy::cast_possible_truncation, clippy::needless_pass_by_value, reason = "candle's style")]
+#[allow(
+    unreachable_pub,
+    clippy::cast_possible_truncation,
+    clippy::needless_pass_by_value,
+    clippy::struct_field_names,
+    reason = "candle's style"
+)]
 mod plain;
 #[path = "../../examples/dropin/weights.rs"]
 #[allow(unreachable_pub, reason = "a module of a program")]

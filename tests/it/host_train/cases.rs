@@ -9,9 +9,11 @@ use kernelhub::swap::Slots;
 
 use super::ramp;
 
+type Forward = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+
 /// A layer that takes `[a, b, c, d]`.
 pub(super) struct Layer {
-    pub(super) forward: Box<dyn Fn(&Tensor) -> Result<Tensor>>,
+    pub(super) forward: Forward,
     pub(super) weights: Vec<(&'static str, Var)>,
 }
 
@@ -45,8 +47,6 @@ impl Weights {
         tensor
     }
 }
-
-type Forward = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
 
 /// Declares a case from a function of slots and weights to a forward.
 macro_rules! case {

@@ -1,7 +1,5 @@
 //! The project's own kernels in training: their gradients against the reference's in f64.
 
-#![expect(clippy::print_stdout, reason = "a test that skips says why")]
-
 use candle_core::DType;
 use kernelhub::swap::{KernelConfig, Slots};
 use kernelhub::variant::DeviceKey;
