@@ -24,7 +24,9 @@ mod load;
 mod lock;
 #[cfg(feature = "oci")]
 mod oci;
+mod pack_layers;
 mod parity;
+mod plan_command;
 mod registry;
 mod resolve;
 mod slice;

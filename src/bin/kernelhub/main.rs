@@ -23,6 +23,7 @@ mod llama;
 mod lock;
 mod manifests;
 mod pack;
+mod plan;
 mod progress;
 mod push;
 mod size;
@@ -75,6 +76,8 @@ enum Command {
     Pack(pack::Options),
     /// Publish a packed kernel to an OCI registry or into a folder.
     Push(push::Options),
+    /// Say which kernel takes which layer of a model, without running anything.
+    Plan(plan::Options),
     /// Answer a prompt with a Llama-family model.
     Generate(generate::Options),
     /// Download one file whose digest is known.
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Command::Import(options) => bundle::run_import(&options),
         Command::Completions(options) => completions::run(&options),
         Command::Pack(options) => pack::run(&options),
+        Command::Plan(options) => plan::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Generate(options) => generate::run(&options),
         Command::FetchFile(options) => fetch::run_file(&options),

@@ -1,14 +1,14 @@
-//! candle's memory as kernels see it, and attention as a candle custom operation on the CPU.
+//! candle's memory as kernels see it, and attention as candle custom operations on the CPU.
 //!
 //! The operations live on the stack of one forward and borrow the kernel from the pinned plan. Nothing is allocated
 //! but the output. They have no backward: a layer calls them only where nothing tracks a gradient.
 
 use std::borrow::Cow;
 
-use candle_core::{CpuStorage, CustomOp3, Error, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, Error, Layout, Result, Shape, Tensor};
 use half::{bf16, f16};
 
-use crate::bind::{AttentionKernel, AttentionOptions, BindError, Element, IndexElement, TensorRef};
+use crate::bind::{BindError, Element, IndexElement, TensorRef};
 
 /// An element type that candle stores and kernels compute.
 pub(super) trait StorageElement: Element {
@@ -85,49 +85,6 @@ pub(super) fn no_such_kernel(op: &str) -> Error {
     Error::Msg(format!("{op}: kernels compute f32, bf16 and f16 only"))
 }
 
-struct AttentionOp<'a> {
-    kernel: &'a AttentionKernel,
-    scale: f64,
-    causal: bool,
-}
-
-impl CustomOp3 for AttentionOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-attention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        q: &CpuStorage,
-        lq: &Layout,
-        k: &CpuStorage,
-        lk: &Layout,
-        v: &CpuStorage,
-        lv: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            op: &AttentionOp<'_>,
-            (q, lq): (&CpuStorage, &Layout),
-            (k, lk): (&CpuStorage, &Layout),
-            (v, lv): (&CpuStorage, &Layout),
-        ) -> Result<(CpuStorage, Shape)> {
-            let (batch, heads, q_len, head_dim) = lq.shape().dims4()?;
-            let shape = [batch, q_len, heads, head_dim];
-            let (q, k, v) = (view::<T>(q, lq)?, view::<T>(k, lk)?, view::<T>(v, lv)?);
-            let output = op.kernel.forward_to_vec::<T>(&q, &k, &v, &shape, &AttentionOptions::new(op.scale, op.causal));
-            finish(output, Shape::from((batch, q_len, heads * head_dim)))
-        }
-        by_dtype!(self.name(), q, run(self, (q, lq), (k, lk), (v, lv)))
-    }
-}
-
-/// Attention by `kernel` over `[batch, heads, q_len, head_dim]` and `[batch, kv_heads, kv_len, head_dim]`; the output
-/// is `[batch, q_len, heads * head_dim]`.
-pub(super) fn attention(kernel: &AttentionKernel, [q, k, v]: [&Tensor; 3], scale: f64, causal: bool) -> Result<Tensor> {
-    let (q, k, v) = (dense_rows(q)?, dense_rows(k)?, dense_rows(v)?);
-    q.apply_op3_no_bwd(&k, &v, &AttentionOp { kernel, scale, causal })
-}
-
 /// `x`, copied only when the elements of a row are no neighbours; every other stride is the kernel's to follow.
 #[inline]
 pub(super) fn dense_rows(x: &Tensor) -> Result<Cow<'_, Tensor>> {
@@ -136,3 +93,8 @@ pub(super) fn dense_rows(x: &Tensor) -> Result<Cow<'_, Tensor>> {
     // Borrowed: a clone counts up and down, which other threads would wait for.
     if dense { Ok(Cow::Borrowed(x)) } else { x.contiguous().map(Cow::Owned) }
 }
+
+// After the macro, which it uses.
+mod attention;
+
+pub(super) use attention::{attention, attention_paged, attention_varlen};

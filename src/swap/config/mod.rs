@@ -17,7 +17,6 @@
 //! `docs/kernel-config.md` has every form. Unknown devices, modes and keys are refused with the near word when the text
 //! is read; layers and patterns that the model lacks, when the configuration is applied.
 
-mod attention;
 mod builder;
 mod defaults;
 mod device;
@@ -44,7 +43,7 @@ pub use self::pattern::{PathPattern, PathPatternError};
 
 use self::defaults::DefaultTable;
 use self::entry::{Found, in_chain};
-use super::{KernelRef, Mode, SwapError};
+use super::{AttnImplementation, KernelRef, Mode, SwapError};
 use crate::manifest::parse_json_strict;
 
 /// Which kernel takes which layer, by device and mode.
@@ -57,7 +56,7 @@ pub struct KernelConfig {
     layers: BTreeMap<String, Entry>,
     patterns: BTreeMap<PathPattern, Entry>,
     fusions: Vec<Fusion>,
-    attention: Option<String>,
+    attention: Option<AttnImplementation>,
     parity: bool,
     /// Another default table than the one of this crate.
     defaults: Option<Arc<DefaultTable>>,
@@ -153,8 +152,8 @@ impl KernelConfig {
 
     /// How the model is to attend, where the configuration says so.
     #[must_use]
-    pub fn attn_implementation(&self) -> Option<&str> {
-        self.attention.as_deref()
+    pub fn attn_implementation(&self) -> Option<&AttnImplementation> {
+        self.attention.as_ref()
     }
 
     /// Whether every kernel must compute what its contract says before it takes a layer (`verify = "parity"`); see

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 use super::entry::Modes;
 use super::parse_kernel::choice;
-use super::{DeviceSelector, Entry, Fusion, FusionMember, KernelConfig, PathPattern, Registered, attention, fusion};
+use super::{DeviceSelector, Entry, Fusion, FusionMember, KernelConfig, PathPattern, Registered, fusion};
 use crate::hint::{Hint as _, nearest};
-use crate::swap::{ModeError, SwapError};
+use crate::swap::{AttnImplementation, AttnImplementationError, ModeError, SwapError};
 
 /// The keys that are no layers.
 pub(super) const INHERIT: &str = "inherit";
@@ -40,8 +40,7 @@ pub(super) fn config(top: Map<String, Value>, origin: &str) -> Result<KernelConf
             USE_LOCAL => local = flag(&value, origin, &key)?,
             ATTENTION => {
                 let word = value.as_str().ok_or_else(|| unexpected(&value, "a text", origin, &key))?;
-                attention::check(word).map_err(|(reason, near)| SwapError::config(origin, &key, reason, near))?;
-                config.attention = Some(word.to_owned());
+                config.attention = Some(attention(word, origin)?);
             }
             VERIFY => {
                 let word = value.as_str().ok_or_else(|| unexpected(&value, "a text", origin, &key))?;
@@ -159,6 +158,16 @@ fn unknown_mode(error: &ModeError, mode: &str, origin: &str, key: &str) -> SwapE
             SwapError::config(origin, key, reason, None)
         }
     }
+}
+
+pub(super) fn attention(word: &str, origin: &str) -> Result<AttnImplementation, SwapError> {
+    word.parse().map_err(|error: AttnImplementationError| {
+        let reason = match std::error::Error::source(&error) {
+            Some(source) => format!("{error} ({source})"),
+            None => error.to_string(),
+        };
+        SwapError::config(origin, ATTENTION, reason, error.nearest().as_deref())
+    })
 }
 
 pub(super) fn pattern(text: &str, origin: &str, key: &str) -> Result<PathPattern, SwapError> {

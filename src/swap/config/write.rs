@@ -28,7 +28,7 @@ impl KernelConfig {
         let mut top = Map::new();
         top.insert(INHERIT.to_owned(), self.inherit.into());
         if let Some(word) = &self.attention {
-            top.insert(ATTENTION.to_owned(), word.clone().into());
+            top.insert(ATTENTION.to_owned(), word.to_string().into());
         }
         if self.parity {
             top.insert(VERIFY.to_owned(), PARITY.into());
