@@ -7,6 +7,8 @@ mod bind;
 mod cli;
 #[cfg(feature = "cli")]
 mod commands;
+#[cfg(feature = "cli")]
+mod doctor;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod contracts;
 #[cfg(feature = "cli")]
 mod attention_host;
 mod attention_options;
