@@ -33,6 +33,9 @@ use kernelhub::swap::KernelConfig;
 
 use crate::llama;
 use crate::llama::config::Config;
+use crate::llama::generate::generate;
+use crate::llama::model::Llama;
+use crate::llama::sampler::{Sampler, Sampling};
 use crate::llama::weights::Weights;
 use crate::support::embedded;
 
@@ -150,6 +153,18 @@ fn the_real_model_says_the_same_with_kernels_on_and_off() {
     assert_eq!(norms.clone().count(), 61);
     assert!(norms.clone().all(|layer| layer.outcome.kernel().is_some()), "{report}");
     assert_eq!(greedy(), expected, "kernels on: {report}");
+    drop(adopted);
+
+    // The example that is made of the host's own layers, its norms fused with the adds before them.
+    let model = Llama::load(&open()).unwrap();
+    let greedy = || {
+        let mut sampler = Sampler::new(Sampling::GREEDY).unwrap();
+        generate(&model, &prompt, count, &[], &mut sampler, |_| Ok(())).unwrap().tokens
+    };
+    assert_eq!(greedy(), expected, "examples/llama, kernels off");
+    let report = model.use_kernels(hub, &KernelConfig::standard().unwrap()).unwrap();
+    assert_eq!((report.total(), report.swapped(), report.groups.len()), (151, 151, 60), "{report}");
+    assert_eq!(greedy(), expected, "examples/llama, kernels on: {report}");
 }
 
 #[test]
