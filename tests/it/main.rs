@@ -12,7 +12,11 @@ mod doctor;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
+mod host_dropin;
+#[cfg(feature = "cli")]
 mod host_reference;
+#[cfg(feature = "cli")]
+mod host_train;
 mod hub;
 mod hub_source;
 #[cfg(feature = "cli")]
