@@ -35,7 +35,7 @@ pub(crate) const PACKS: [Pack; 4] = [
     Pack {
         name: "flash-attn2",
         description: "Attention with an online softmax",
-        functions: &["flash_attn"],
+        functions: &["flash_attn", "flash_attn_options", "flash_attn_varlen", "flash_attn_paged"],
         shaders: &[],
     },
 ];
