@@ -337,6 +337,16 @@ mod tests {
     }
 
     #[test]
+    fn the_switches_of_the_environment_say_which_of_them_it_is() {
+        let off = |name: &str, value: &str| read(&[(name, value)]).unwrap().kernels_off();
+        assert_eq!(read(&[]).unwrap().kernels_off(), None);
+        assert_eq!(off("USE_HUB_KERNELS", "1"), None);
+        assert_eq!(off("USE_HUB_KERNELS", "0"), Some("USE_HUB_KERNELS says no"));
+        assert_eq!(off("DISABLE_KERNEL_MAPPING", "1"), Some("DISABLE_KERNEL_MAPPING says yes"));
+        assert_eq!(off("DISABLE_KERNEL_MAPPING", "0"), None);
+    }
+
+    #[test]
     fn values_that_cannot_be_read_are_named_and_secrets_are_not_shown() {
         let bad = [
             ("HF_HUB_DOWNLOAD_TIMEOUT", "soon"),

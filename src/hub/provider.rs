@@ -114,6 +114,19 @@ impl Hub {
         machine.system.visible(device).find_map(crate::system::DeviceInfo::capability_number)
     }
 
+    /// Whether this machine has a device of a kind, so that its kernels can be brought up. Looking for one that is not
+    /// the processor starts the GPU drivers, once.
+    #[must_use]
+    pub fn has_device(&self, device: DeviceKey) -> bool {
+        if device == DeviceKey::Cpu {
+            return true;
+        }
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let system = machine.with_adapters();
+        let is_it = |key: DeviceKey| key == device || device == DeviceKey::Wgpu;
+        system.devices.iter().any(|found| is_it(found.key) && found.masked_by.is_none())
+    }
+
     /// What of the environment switches kernels off for every model of the process; `None`: nothing does.
     #[must_use]
     pub fn switched_off(&self) -> Option<&'static str> {

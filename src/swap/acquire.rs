@@ -7,11 +7,13 @@ use super::config::LookUp;
 use super::fusion::Fusions;
 use super::group::Group;
 use super::plan::fits;
-use super::report::{Reason, Tried};
+use super::report::Tried;
 use super::{
-    Choice, KernelConfig, KernelProvider, KernelRef, Mode, PathPattern, ProvideError, SlotSpec, SwapError, Target,
+    Choice, KernelConfig, KernelProvider, KernelRef, Mode, PathPattern, ProvideError, Reason, SlotSpec, SwapError,
+    Target,
 };
 use crate::bind::LayerKernel;
+use crate::hint::Hint as _;
 
 /// A configuration with its kernels: all that planning needs.
 #[derive(Debug)]
@@ -59,8 +61,9 @@ impl Kernels {
                 path,
                 spec.contract.as_str(),
                 spec.dtype.as_str(),
-                (spec.last_dim, &spec.options),
+                spec.last_dim,
                 spec.trainable,
+                &spec.options,
             );
             if !kinds.insert(kind) {
                 continue;
@@ -82,6 +85,14 @@ impl Kernels {
     /// The configuration.
     pub(super) fn config(&self) -> &Arc<KernelConfig> {
         &self.config
+    }
+
+    /// The kernel that the application's own configuration names for a layer, not the default table; of a list the first.
+    pub(super) fn own_kernel(&self, spec: &SlotSpec, mode: Mode) -> Option<KernelRef> {
+        match self.config.look_up(&spec.layer, Some(&spec.path), self.target, mode) {
+            LookUp::Choice { choice, is_default: false } => choice.kernels().first().cloned(),
+            _ => None,
+        }
     }
 
     /// Whether all that is configured for these layers in this mode is that they take no kernel.
@@ -197,6 +208,9 @@ impl Acquiring<'_> {
         }
         let layer = wanted(reference, spec);
         let kernel = self.provider.provide(reference, layer, self.kernels.target.device)?;
+        if self.kernels.config.asks_for_parity() {
+            kernel.parity().map_err(|error| ProvideError { hint: error.hint(), source: Box::new(error) })?;
+        }
         let store = self.kernels.had.entry(reference.clone()).or_default();
         store.insert(layer.to_owned(), Ok(Arc::clone(&kernel)));
         Ok(kernel)

@@ -33,7 +33,7 @@ use crate::hint::{Hint, nearest};
 
 pub use capability::AttentionCapability;
 pub use report::{AttentionReport, PassedOver};
-pub(super) use select::{Mapped, Selected, select};
+pub(super) use select::{Selected, select};
 
 const PAGED: &str = "paged|";
 const WORDS: [&str; 6] = ["auto", "eager", "flash_attention_2", "flash_attention_3", "flash_attention_4", "sdpa"];
@@ -105,11 +105,18 @@ pub enum AttnImplementationError {
     },
 }
 
-impl Hint for AttnImplementationError {
-    fn hint(&self) -> Option<String> {
+impl AttnImplementationError {
+    /// The word that was probably meant.
+    pub(super) fn nearest(&self) -> Option<String> {
         let Self::Unknown { text } = self else { return None };
         let (prefix, word) = split(text);
-        nearest(word, WORDS).map(|near| format!("did you mean \"{prefix}{near}\"?"))
+        nearest(word, WORDS).map(|near| format!("{prefix}{near}"))
+    }
+}
+
+impl Hint for AttnImplementationError {
+    fn hint(&self) -> Option<String> {
+        self.nearest().map(|near| format!("did you mean {near:?}?"))
     }
 }
 

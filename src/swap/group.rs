@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use super::slot::{Shared, State};
+use super::slot::Shared;
+use super::state::State;
 use super::{Slot, SlotSpec, SwapError};
 
 /// What a host layer tells the planner about layers that it can run by one kernel.

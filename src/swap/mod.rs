@@ -21,10 +21,12 @@ mod overrides;
 mod plan;
 mod preview;
 mod provider;
+mod reason;
 mod reference;
 mod report;
 mod scope;
 mod slot;
+mod state;
 
 pub use attn_implementation::{
     AttentionCapability, AttentionPath, AttentionReport, AttnImplementation, AttnImplementationError, AttnKind,
@@ -33,16 +35,17 @@ pub use attn_implementation::{
 pub use compile::CompileBackend;
 pub use config::{
     CapabilityRange, Choice, DeviceSelector, DeviceSelectorError, Entry, Fusion, FusionMember, KernelConfig,
-    KernelConfigBuilder, PathPattern, PathPatternError, Registered, Target,
+    KernelConfigBuilder, MappedKernel, PathPattern, PathPatternError, Registered, Target,
 };
 pub(crate) use config::{default_revision, own_kernels};
 pub use error::SwapError;
 pub use group::GroupSpec;
 pub use mode::{Mode, ModeError};
-pub use overrides::Scope;
+pub use overrides::KernelOverride;
 pub use plan::Plan;
 pub use preview::{LayerPreview, Preview, PreviewOutcome};
 pub use provider::{KernelProvider, ProvideError};
+pub use reason::Reason;
 pub use reference::{KernelRef, KernelRefError, KernelSource};
-pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report, RoundingDifference, Tried};
+pub use report::{GroupOutcome, GroupReport, LayerReport, Outcome, Report, RoundingDifference, Tried};
 pub use slot::{PinnedPlan, Slot, SlotSpec, Slots};

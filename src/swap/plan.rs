@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::acquire::{Kernels, Pick};
+use super::acquire::Kernels;
 use super::attn_implementation::Selected;
 use super::group::Group;
-use super::report::{GroupOutcome, GroupReport, LayerReport, Outcome, Reason, Report};
+use super::report::{GroupOutcome, GroupReport, LayerReport, Outcome, Report};
 use super::scope::{self, Held, ModelNumber};
-use super::{AttentionPath, Mode, Slot, SlotSpec};
+use super::{AttentionPath, Mode, Reason, Slot, SlotSpec};
 use crate::bind::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
     CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
@@ -35,7 +35,7 @@ impl Plan {
         mode: Mode,
         reason: &Reason,
     ) -> Self {
-        let mut report = Report::empty(device, mode);
+        let mut report = Report::new(device, mode);
         report.add_unplanned(specs, groups, 0, reason);
         Self { model: None, mode, kernels: vec![None; specs.len()].into(), attention: AttentionPath::Sdpa, report }
     }
@@ -44,18 +44,14 @@ impl Plan {
     pub(super) fn decide(
         specs: &[SlotSpec],
         groups: &[Group],
-        acquired: &Kernels,
+        kernels: &Kernels,
         device: DeviceKey,
         mode: Mode,
     ) -> Self {
-        let (mut decisions, mut tried): (Vec<_>, Vec<_>) = specs
-            .iter()
-            .map(|spec| {
-                let Pick { kernel, tried } = acquired.pick(spec, mode);
-                (kernel, tried)
-            })
-            .unzip();
-        let mut report = Report { notes: acquired.notes().to_vec(), ..Report::empty(device, mode) };
+        let picks = specs.iter().map(|spec| kernels.pick(spec, mode));
+        let (mut decisions, mut tried): (Vec<_>, Vec<_>) = picks.map(|pick| (pick.kernel, pick.tried)).unzip();
+        let mut report = Report::new(device, mode);
+        report.notes = kernels.notes().to_vec();
         // What the report says of a slot that its group decided for: of the whole nothing, of a member where it went.
         let mut by_group: Vec<Option<Option<Outcome>>> = vec![None; specs.len()];
         for group in groups {
@@ -79,7 +75,7 @@ impl Plan {
             let tried = std::mem::take(&mut tried[group.whole]);
             report.groups.push(GroupReport { tried, ..GroupReport::new(specs, group, outcome) });
         }
-        let mut kernels = Vec::with_capacity(specs.len());
+        let mut taken = Vec::with_capacity(specs.len());
         for (((spec, decision), tried), by_group) in specs.iter().zip(decisions).zip(tried).zip(by_group) {
             let is_member = matches!(by_group, Some(Some(_)));
             let outcome = by_group.unwrap_or_else(|| {
@@ -88,11 +84,10 @@ impl Plan {
                     Err(reason) => Outcome::Reference(reason.clone()),
                 })
             });
-            kernels.push(decision.ok().filter(|_| !is_member));
-            let line = |outcome| LayerReport { tried, ..LayerReport::new(spec, outcome) };
-            report.layers.extend(outcome.map(line));
+            taken.push(decision.ok().filter(|_| !is_member));
+            report.layers.extend(outcome.map(|outcome| LayerReport { tried, ..LayerReport::new(spec, outcome) }));
         }
-        Self { model: None, mode, kernels: kernels.into(), attention: AttentionPath::Sdpa, report }
+        Self { model: None, mode, kernels: taken.into(), attention: AttentionPath::Sdpa, report }
     }
 
     /// The plan with what the word for the model's attention came to in place of what it had for those layers.

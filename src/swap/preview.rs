@@ -72,7 +72,7 @@ impl Slots {
         let state = self.shared.state();
         let fusions = check(&state.specs, &state.groups, config)?;
         let mut kernels = BTreeSet::new();
-        let layers = state.specs.iter().map(|spec| {
+        let layers = state.specs.iter().enumerate().filter_map(|(index, spec)| {
             let outcome = match fusions.look_up(config, spec, target, mode) {
                 LookUp::NotMapped => PreviewOutcome::Reference(Reason::NotMapped { device }),
                 LookUp::NeedsCapability => PreviewOutcome::Reference(Reason::CapabilityUnknown { device }),
@@ -83,10 +83,17 @@ impl Slots {
                     PreviewOutcome::Picks(choice.kernels().iter().map(ToString::to_string).collect())
                 }
             };
-            LayerPreview { path: spec.path.clone(), layer: spec.layer.clone(), outcome }
+            // The whole of a group is no layer of its own: it stands here where a kernel is picked for its members together.
+            let is_whole = state.groups.iter().any(|group| group.whole == index);
+            let is_shown = !is_whole || matches!(outcome, PreviewOutcome::Picks(_));
+            is_shown.then(|| LayerPreview { path: spec.path.clone(), layer: spec.layer.clone(), outcome })
         });
         let layers = layers.collect();
-        let notes = kernels.iter().filter(|kernel| kernel.trust_remote_code).map(trust_note).collect();
+        let trust = kernels.iter().filter(|kernel| kernel.trust_remote_code).map(trust_note);
+        let attention = config.attn_implementation().map(|word| {
+            format!("attn_implementation is {word}: what it comes to takes the place of the lines for attention layers")
+        });
+        let notes = trust.chain(attention).collect();
         Ok(Preview { device, capability, mode, layers, notes, kernels })
     }
 }

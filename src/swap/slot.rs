@@ -4,12 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::acquire::Kernels;
-use super::attn_implementation::{Selected, select};
 use super::group::Group;
-use super::report::Reason;
 use super::scope::{self, Held, ModelNumber};
-use super::{AttnImplementation, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError, Target};
+use super::state::{Active, State};
+use super::{AttnImplementation, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Reason, Report, SwapError};
 use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
@@ -50,30 +48,6 @@ pub(super) struct Shared {
     plan: ArcSwap<Plan>,
 }
 
-/// What planning needs; never touched by a forward.
-#[derive(Debug)]
-pub(super) struct State {
-    /// Layers and the wholes of groups, in the order in which they were built.
-    pub(super) specs: Vec<SlotSpec>,
-    pub(super) groups: Vec<Group>,
-    pub(super) mode: Mode,
-    /// What is in force outside of every scope.
-    base: Active,
-    /// The scopes that were begun and have not ended, by their number, and what is in force in each.
-    pub(super) scopes: Vec<(u64, Active)>,
-    pub(super) next_scope: u64,
-    /// What the word for the model's attention came to, where there is one.
-    attention: Option<Selected>,
-}
-
-/// Whether layers take kernels, and which.
-#[derive(Debug, Clone)]
-pub(super) enum Active {
-    /// Every layer runs its reference code, for this reason.
-    Off(Reason),
-    On(Arc<Kernels>),
-}
-
 /// A layer's place in the plan.
 #[derive(Debug, Clone)]
 pub struct Slot {
@@ -103,79 +77,13 @@ impl Shared {
     }
 }
 
-impl State {
-    /// What is in force: in the scope that was begun last, or outside of every scope.
-    pub(super) fn active(&self) -> &Active {
-        self.scopes.last().map_or(&self.base, |(_, active)| active)
-    }
-
-    fn set_active(&mut self, active: Active) {
-        match self.scopes.last_mut() {
-            Some((_, innermost)) => *innermost = active,
-            None => self.base = active,
-        }
-    }
-
-    pub(super) fn plan(&self, active: &Active, device: DeviceKey) -> Plan {
-        let plan = match active {
-            Active::On(kernels) => Plan::decide(&self.specs, &self.groups, kernels, device, self.mode),
-            Active::Off(reason) => Plan::reference(&self.specs, &self.groups, device, self.mode, reason),
-        };
-        match &self.attention {
-            Some(selected) => plan.with_attention(selected, &self.specs),
-            None => plan,
-        }
-    }
-
-    /// The kernels of a configuration and the plan with them.
-    pub(super) fn acquire(
-        &self,
-        provider: &dyn KernelProvider,
-        config: KernelConfig,
-        device: DeviceKey,
-    ) -> Result<(Active, Plan), SwapError> {
-        if let Some(switch) = provider.switched_off() {
-            let active = Active::Off(Reason::SwitchedOff { switch });
-            let plan = self.plan(&active, device);
-            return Ok((active, plan));
-        }
-        let target = Target { device, capability: provider.capability(device) };
-        let asks = config.asks_for_kernels();
-        let (kernels, failure) = Kernels::acquire(&self.specs, &self.groups, provider, config, target)?;
-        let only_disables = kernels.only_disables(&self.specs, self.mode);
-        let active = Active::On(Arc::new(kernels));
-        let plan = self.plan(&active, device);
-        if !self.mode.is_training() && asks && plan.report().swapped() == 0 && !only_disables {
-            return Err(
-                failure.unwrap_or_else(|| SwapError::NothingSwapped { device, reasons: plan.report().reasons() })
-            );
-        }
-        Ok((active, plan))
-    }
-
-    /// The index of a new slot.
-    pub(super) fn add(&mut self, spec: SlotSpec) -> usize {
-        self.specs.push(spec);
-        self.specs.len() - 1
-    }
-}
-
 impl Slots {
     /// No slots yet, on one kind of device, in inference mode; every layer runs its reference code.
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
         let number = ModelNumber::new();
         let plan = Plan::reference(&[], &[], device, Mode::default(), &Reason::KernelsOff).of_model(number);
-        let state = State {
-            specs: Vec::new(),
-            groups: Vec::new(),
-            mode: Mode::default(),
-            base: Active::Off(Reason::KernelsOff),
-            scopes: Vec::new(),
-            next_scope: 0,
-            attention: None,
-        };
-        let shared = Shared { number, device, state: Mutex::new(state), plan: ArcSwap::from_pointee(plan) };
+        let shared = Shared { number, device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -266,11 +174,9 @@ impl Slots {
         implementation: &AttnImplementation,
         provider: &dyn KernelProvider,
     ) -> Result<Report, SwapError> {
-        let device = self.shared.device;
         let mut state = self.shared.state();
-        let selected = select(implementation, &state.specs, provider, device, &|_| None)?;
-        state.attention = Some(selected);
-        Ok(self.shared.publish(state.plan(state.active(), device)))
+        state.attend(implementation, provider, self.shared.device)?;
+        Ok(self.shared.publish(state.plan(state.active(), self.shared.device)))
     }
 
     /// Returns every layer to its reference code and forgets the kernels, and how the model was to attend.
@@ -322,7 +228,7 @@ impl Slots {
         let plan = self.pin();
         let mut report = plan.report().clone();
         let reason = match state.active() {
-            Active::On(_) => Reason::NotPlanned,
+            Active::On(..) => Reason::NotPlanned,
             Active::Off(reason) => reason.clone(),
         };
         report.add_unplanned(&state.specs, &state.groups, plan.slots(), &reason);

@@ -7,6 +7,8 @@ mod bind;
 mod cli;
 #[cfg(feature = "cli")]
 mod commands;
+#[cfg(feature = "cli")]
+mod doctor;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
@@ -20,7 +22,9 @@ mod load;
 mod lock;
 #[cfg(feature = "oci")]
 mod oci;
+mod pack_layers;
 mod parity;
+mod plan_command;
 mod registry;
 mod resolve;
 mod slice;

@@ -1,11 +1,18 @@
 //! Configurations, plans and their publication.
 
+mod attention;
+mod chains;
 mod config;
+mod field_cases;
+mod forms;
 mod gradients;
 mod groups;
 mod hot;
+mod overrides;
 mod plans;
+mod saved;
 mod scopes;
+mod sources;
 
 use std::sync::Arc;
 

@@ -138,15 +138,6 @@ fn main() {
         norms(dtype, bytes, &wanted);
         elementwise(dtype, bytes, &wanted);
         products(dtype, &wanted);
-        for [rows, hidden] in [[1, 576], [32, 576], [512, 2048], [2048, 4096]] {
-            if !wanted("rms_norm") {
-                break;
-            }
-            let (mut out, mut x) = (Tensor::new(dtype, &[rows, hidden]), Tensor::new(dtype, &[rows, hidden]));
-            let mut weight = Tensor::new(dtype, &[hidden]);
-            let micros = time(rms_norm, &mut [out.whole(), x.whole(), weight.whole()], &[TVMFFIAny::float(1e-5)]);
-            print(&format!("rms_norm [{rows}, {hidden}]"), dtype, micros, 2.0 * bytes * (rows * hidden) as f64, "GB/s");
-        }
         for [rows, width] in [[1, 1536], [512, 5632], [2048, 8192]] {
             if !wanted("silu_and_mul") {
                 break;
@@ -220,7 +211,8 @@ fn norms(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
                 print(&format!("{name} {shape}"), dtype, time(function, tensors, tail), passes * amount, "GB/s");
             }
         };
-        run("rms_norm_with_offset", rms_norm_with_offset, &mut [a, b, w], &[eps, TVMFFIAny::float(0.0)], 2.0);
+        run("rms_norm", rms_norm, &mut [a, b, w], &[eps], 2.0);
+        run("rms_norm_with_offset 0", rms_norm_with_offset, &mut [a, b, w], &[eps, TVMFFIAny::float(0.0)], 2.0);
         run("rms_norm_with_offset 1", rms_norm_with_offset, &mut [a, b, w], &[eps, offset], 2.0);
         run("add_rms_norm", add_rms_norm, &mut [a, b, c, d, w], &[eps, offset], 4.0);
         run("rms_norm_backward", rms_norm_backward, &mut [a, v, b, c, w], &[eps, offset], 3.0);

@@ -18,6 +18,7 @@ mod norms;
 mod number;
 mod rotary;
 mod sample;
+mod sequences;
 
 use std::sync::{Arc, OnceLock};
 
@@ -85,10 +86,8 @@ impl LayerKernel {
             Self::Activation(kernel) => activations::activation::<T>(kernel, checker),
             Self::GatedActivation(kernel) => activations::gated::<T>(kernel, checker),
             Self::Attention(kernel) => attention::dense::<T>(kernel, checker),
-            Self::AttentionVarlen(_) | Self::AttentionPaged(_) => {
-                checker.skip(format!("{}: this version has no case for it", T::DTYPE));
-                Ok(())
-            }
+            Self::AttentionVarlen(kernel) => sequences::varlen::<T>(kernel, checker),
+            Self::AttentionPaged(kernel) => sequences::paged::<T>(kernel, checker),
             Self::Linear(kernel) => linear::linear::<T>(kernel, checker),
             Self::Embedding(kernel) => indexed::embedding::<T>(kernel, checker),
             Self::CrossEntropy(kernel) => indexed::cross_entropy::<T>(kernel, checker),

@@ -9,10 +9,7 @@ use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Re
 use half::{bf16, f16};
 
 use super::RotaryStyle;
-use crate::bind::{
-    AttentionKernel, AttentionOptions, BindError, Element, GatedActivationKernel, RmsNormKernel, RotaryKernel,
-    TensorRef,
-};
+use crate::bind::{BindError, Element, GatedActivationKernel, RmsNormKernel, RotaryKernel, TensorRef};
 
 /// An element type that candle stores and kernels compute.
 trait StorageElement: Element {
@@ -60,7 +57,7 @@ macro_rules! by_dtype {
             CpuStorage::F32(_) => $run::<f32>($($argument),*),
             CpuStorage::BF16(_) => $run::<bf16>($($argument),*),
             CpuStorage::F16(_) => $run::<f16>($($argument),*),
-            _ => Err(Error::Msg(format!("{}: kernels compute f32, bf16 and f16 only", $op))),
+            _ => Err(candle_core::Error::Msg(format!("{}: kernels compute f32, bf16 and f16 only", $op))),
         }
     };
 }
@@ -168,49 +165,6 @@ pub(super) fn gated_activation(kernel: &GatedActivationKernel, x: &Tensor) -> Re
     dense_rows(x)?.apply_op1_no_bwd(&GatedActivationOp { kernel })
 }
 
-struct AttentionOp<'a> {
-    kernel: &'a AttentionKernel,
-    scale: f64,
-    causal: bool,
-}
-
-impl CustomOp3 for AttentionOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-attention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        q: &CpuStorage,
-        lq: &Layout,
-        k: &CpuStorage,
-        lk: &Layout,
-        v: &CpuStorage,
-        lv: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            op: &AttentionOp<'_>,
-            (q, lq): (&CpuStorage, &Layout),
-            (k, lk): (&CpuStorage, &Layout),
-            (v, lv): (&CpuStorage, &Layout),
-        ) -> Result<(CpuStorage, Shape)> {
-            let (batch, heads, q_len, head_dim) = lq.shape().dims4()?;
-            let shape = [batch, q_len, heads, head_dim];
-            let (q, k, v) = (view::<T>(q, lq)?, view::<T>(k, lk)?, view::<T>(v, lv)?);
-            let output = op.kernel.forward_to_vec::<T>(&q, &k, &v, &shape, &AttentionOptions::new(op.scale, op.causal));
-            finish(output, Shape::from((batch, q_len, heads * head_dim)))
-        }
-        by_dtype!(self.name(), q, run(self, (q, lq), (k, lk), (v, lv)))
-    }
-}
-
-/// Attention by `kernel` over `[batch, heads, q_len, head_dim]` and `[batch, kv_heads, kv_len, head_dim]`; the output
-/// is `[batch, q_len, heads * head_dim]`.
-pub(super) fn attention(kernel: &AttentionKernel, [q, k, v]: [&Tensor; 3], scale: f64, causal: bool) -> Result<Tensor> {
-    let (q, k, v) = (dense_rows(q)?, dense_rows(k)?, dense_rows(v)?);
-    q.apply_op3_no_bwd(&k, &v, &AttentionOp { kernel, scale, causal })
-}
-
 /// `x`, copied only when the elements of a row are no neighbours; every other stride is the kernel's to follow.
 #[inline]
 fn dense_rows(x: &Tensor) -> Result<Cow<'_, Tensor>> {
@@ -219,3 +173,8 @@ fn dense_rows(x: &Tensor) -> Result<Cow<'_, Tensor>> {
     // Borrowed: a clone counts up and down, which other threads would wait for.
     if dense { Ok(Cow::Borrowed(x)) } else { x.contiguous().map(Cow::Owned) }
 }
+
+// After the macro, which it uses.
+mod attention;
+
+pub(super) use attention::{attention, attention_paged, attention_varlen};

@@ -7,8 +7,7 @@ use super::rules::{self, Refusal};
 use super::{AttentionCapability, AttentionPath, AttentionReport, AttnImplementation, AttnKind, PassedOver};
 use crate::bind::{Contract, LayerKernel};
 use crate::swap::plan::fits;
-use crate::swap::report::Reason;
-use crate::swap::{KernelProvider, KernelRef, Mode, SlotSpec, SwapError};
+use crate::swap::{KernelProvider, KernelRef, Mode, Reason, SlotSpec, SwapError};
 use crate::variant::DeviceKey;
 
 /// The kernel that the application's own configuration names for an attention layer, where it does.

@@ -1,8 +1,7 @@
 //! A configuration in code.
 
 use super::{
-    DeviceSelector, Entry, Fusion, FusionMember, KernelConfig, PathPattern, Registered, attention, fusion, parse,
-    parse_kernel,
+    DeviceSelector, Entry, Fusion, FusionMember, KernelConfig, PathPattern, Registered, fusion, parse, parse_kernel,
 };
 use crate::swap::{Mode, SwapError};
 
@@ -88,9 +87,7 @@ impl KernelConfigBuilder {
     /// # Errors
     /// [`SwapError::Config`] for another word.
     pub fn attn_implementation(mut self, word: &str) -> Result<Self, SwapError> {
-        attention::check(word)
-            .map_err(|(reason, near)| SwapError::config(ORIGIN, "attn_implementation", reason, near))?;
-        self.config.attention = Some(word.to_owned());
+        self.config.attention = Some(parse::attention(word, ORIGIN)?);
         Ok(self)
     }
 
@@ -98,6 +95,13 @@ impl KernelConfigBuilder {
     #[must_use]
     pub fn inherit(mut self, inherit: bool) -> Self {
         self.config.inherit = inherit;
+        self
+    }
+
+    /// Whether every kernel must compute what its contract says before it takes a layer. Default: no.
+    #[must_use]
+    pub fn parity(mut self, checked: bool) -> Self {
+        self.config.parity = checked;
         self
     }
 

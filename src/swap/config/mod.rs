@@ -4,6 +4,7 @@
 //!
 //! ```toml
 //! inherit = true                                        # what is not named here: the default table's (the default)
+//! verify = "parity"                                     # run each kernel against its formula once, before it is used
 //! RMSNorm = "kernelhub/rmsnorm@v1:RMSNorm"              # every device
 //! "model.layers.0.mlp" = "Disabled"                     # one layer, or a pattern: model.layers.*.mlp
 //!
@@ -16,12 +17,12 @@
 //! `docs/kernel-config.md` has every form. Unknown devices, modes and keys are refused with the near word when the text
 //! is read; layers and patterns that the model lacks, when the configuration is applied.
 
-mod attention;
 mod builder;
 mod defaults;
 mod device;
 mod entry;
 mod fusion;
+mod mapped;
 mod parse;
 mod parse_kernel;
 mod pattern;
@@ -37,11 +38,12 @@ pub(crate) use self::defaults::{default_revision, own_kernels};
 pub use self::device::{CapabilityRange, DeviceSelector, DeviceSelectorError, Target};
 pub use self::entry::{Choice, Entry, Registered};
 pub use self::fusion::{Fusion, FusionMember};
+pub use self::mapped::MappedKernel;
 pub use self::pattern::{PathPattern, PathPatternError};
 
 use self::defaults::DefaultTable;
 use self::entry::{Found, in_chain};
-use super::{KernelRef, Mode, SwapError};
+use super::{AttnImplementation, KernelRef, Mode, SwapError};
 use crate::manifest::parse_json_strict;
 
 /// Which kernel takes which layer, by device and mode.
@@ -54,7 +56,8 @@ pub struct KernelConfig {
     layers: BTreeMap<String, Entry>,
     patterns: BTreeMap<PathPattern, Entry>,
     fusions: Vec<Fusion>,
-    attention: Option<String>,
+    attention: Option<AttnImplementation>,
+    parity: bool,
     /// Another default table than the one of this crate.
     defaults: Option<Arc<DefaultTable>>,
     /// What a scope lies over, in the place of the default table.
@@ -149,8 +152,15 @@ impl KernelConfig {
 
     /// How the model is to attend, where the configuration says so.
     #[must_use]
-    pub fn attn_implementation(&self) -> Option<&str> {
-        self.attention.as_deref()
+    pub fn attn_implementation(&self) -> Option<&AttnImplementation> {
+        self.attention.as_ref()
+    }
+
+    /// Whether every kernel must compute what its contract says before it takes a layer (`verify = "parity"`); see
+    /// [`crate::bind::LayerKernel::parity`]. A scope checks where it says so itself or what it lies over does.
+    #[must_use]
+    pub fn asks_for_parity(&self) -> bool {
+        self.parity || self.base.as_ref().is_some_and(|base| base.asks_for_parity())
     }
 
     /// Whether layers that it does not name take what the default table says.

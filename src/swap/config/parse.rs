@@ -4,21 +4,25 @@ use serde_json::{Map, Value};
 
 use super::entry::Modes;
 use super::parse_kernel::choice;
-use super::{DeviceSelector, Entry, Fusion, FusionMember, KernelConfig, PathPattern, Registered, attention, fusion};
+use super::{DeviceSelector, Entry, Fusion, FusionMember, KernelConfig, PathPattern, Registered, fusion};
 use crate::hint::{Hint as _, nearest};
-use crate::swap::{ModeError, SwapError};
+use crate::swap::{AttnImplementation, AttnImplementationError, ModeError, SwapError};
 
 /// The keys that are no layers.
 pub(super) const INHERIT: &str = "inherit";
 pub(super) const ATTENTION: &str = "attn_implementation";
 pub(super) const FUSION: &str = "fusion";
+pub(super) const VERIFY: &str = "verify";
+/// What [`VERIFY`] may ask for: digests, which are always checked, or the numbers, too.
+const VERIFY_WORDS: [&str; 2] = ["digest", PARITY];
+pub(super) const PARITY: &str = "parity";
 /// The key of a table of devices that stands for every other one.
 pub(super) const EVERY_DEVICE: &str = "*";
 /// The fields of a Transformers `KernelConfig`, where such an object was written out whole.
 const MAPPING: &str = "kernel_mapping";
 const INHERIT_MAPPING: &str = "inherit_mapping";
 const USE_LOCAL: &str = "use_local_kernel";
-const RESERVED: [&str; 6] = [ATTENTION, FUSION, INHERIT, INHERIT_MAPPING, MAPPING, USE_LOCAL];
+const RESERVED: [&str; 7] = [ATTENTION, FUSION, INHERIT, INHERIT_MAPPING, MAPPING, USE_LOCAL, VERIFY];
 
 pub(super) const A_KERNEL: &str = "a kernel such as \"owner/name@v1:Layer\", \"Disabled\", or a list of kernels";
 
@@ -36,8 +40,15 @@ pub(super) fn config(top: Map<String, Value>, origin: &str) -> Result<KernelConf
             USE_LOCAL => local = flag(&value, origin, &key)?,
             ATTENTION => {
                 let word = value.as_str().ok_or_else(|| unexpected(&value, "a text", origin, &key))?;
-                attention::check(word).map_err(|(reason, near)| SwapError::config(origin, &key, reason, near))?;
-                config.attention = Some(word.to_owned());
+                config.attention = Some(attention(word, origin)?);
+            }
+            VERIFY => {
+                let word = value.as_str().ok_or_else(|| unexpected(&value, "a text", origin, &key))?;
+                if !VERIFY_WORDS.contains(&word) {
+                    let reason = format!("unknown value {word:?}; known: {}", VERIFY_WORDS.join(", "));
+                    return Err(SwapError::config(origin, &key, reason, nearest(word, VERIFY_WORDS)));
+                }
+                config.parity = word == PARITY;
             }
             FUSION => config.fusions = fusions(value, origin)?,
             MAPPING => {
@@ -147,6 +158,16 @@ fn unknown_mode(error: &ModeError, mode: &str, origin: &str, key: &str) -> SwapE
             SwapError::config(origin, key, reason, None)
         }
     }
+}
+
+pub(super) fn attention(word: &str, origin: &str) -> Result<AttnImplementation, SwapError> {
+    word.parse().map_err(|error: AttnImplementationError| {
+        let reason = match std::error::Error::source(&error) {
+            Some(source) => format!("{error} ({source})"),
+            None => error.to_string(),
+        };
+        SwapError::config(origin, ATTENTION, reason, error.nearest().as_deref())
+    })
 }
 
 pub(super) fn pattern(text: &str, origin: &str, key: &str) -> Result<PathPattern, SwapError> {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::entry::{DISABLED, Modes};
-use super::parse::{ATTENTION, EVERY_DEVICE, FUSION, INHERIT};
+use super::parse::{ATTENTION, EVERY_DEVICE, FUSION, INHERIT, PARITY, VERIFY};
 use super::{Choice, Entry, Fusion, KernelConfig, Registered};
 use crate::fetch::Revision;
 use crate::swap::{KernelRef, KernelSource};
@@ -28,7 +28,10 @@ impl KernelConfig {
         let mut top = Map::new();
         top.insert(INHERIT.to_owned(), self.inherit.into());
         if let Some(word) = &self.attention {
-            top.insert(ATTENTION.to_owned(), word.clone().into());
+            top.insert(ATTENTION.to_owned(), word.to_string().into());
+        }
+        if self.parity {
+            top.insert(VERIFY.to_owned(), PARITY.into());
         }
         let patterns = self.patterns.iter().map(|(pattern, entry)| (pattern.as_str(), entry));
         let layers = self.layers.iter().map(|(layer, entry)| (layer.as_str(), entry));

@@ -341,3 +341,22 @@ fn the_report_tells_where_a_kernel_rounds_elsewhere_than_its_reference() {
     assert_eq!(text.matches("  (rounds f32-weight-f32, its reference dtype)").count(), 1, "{text}");
     assert_eq!(serde_json::to_value(&report).unwrap()["layers"][1]["rounding"]["kernel"], "f32-weight-f32");
 }
+
+/// With `verify = "parity"` a kernel that does not compute its contract takes no layer, and the model keeps its plan.
+#[test]
+fn a_configuration_that_asks_for_parity_refuses_a_kernel_without_it() {
+    let pack = NativePack::kit("unequal", &norm_layer("RMSNorm", "count_rms_norm"));
+    let slots = Slots::new(DeviceKey::Cpu);
+    let weight = Tensor::ones(8, DType::F32, &Device::Cpu).unwrap();
+    let _layer = RmsNorm::new(weight, 1e-5, &slots, "norm").unwrap();
+    let kernel = "RMSNorm = \"kernelhub-tests/unequal@v1\"";
+    let checked = KernelConfig::from_toml(&format!("verify = \"parity\"\n{kernel}"), "kernels.toml").unwrap();
+    let hub = pack.hub();
+    let error = slots.use_kernels(&hub, &checked).unwrap_err();
+    let SwapError::Kernel { layer, source, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(layer, "RMSNorm");
+    assert!(source.to_string().contains("is not at parity with rms_norm"), "{source}");
+    assert_eq!(slots.report().swapped(), 0);
+    let unchecked = KernelConfig::from_toml(kernel, "kernels.toml").unwrap();
+    assert_eq!(slots.use_kernels(&hub, &unchecked).unwrap().swapped(), 1);
+}

@@ -14,7 +14,7 @@ use core::ops::Range;
 use half::{bf16, f16};
 
 use crate::call::{Args, DType, Failed, IdType, Ids, Job, MAX_RANK, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd, exp};
+use crate::simd::{Element, Simd, exp, load, store};
 
 /// Longest part of a row that is summed in f32, in elements. A multiple of every vector.
 const PART: usize = 4096;
@@ -187,21 +187,6 @@ impl<E: Element> Rows<E> {
     }
 }
 
-/// The first `count` elements at `p`, the other lanes zero.
-///
-/// # Safety
-/// They are readable; `count <= LANES`.
-#[inline(always)]
-unsafe fn load<S: Simd, E: Element>(s: S, p: *const E, count: usize) -> S::V {
-    if count == S::LANES {
-        // SAFETY: by this function's contract.
-        unsafe { E::load(s, p) }
-    } else {
-        // SAFETY: by this function's contract.
-        unsafe { E::load_part(s, p, count) }
-    }
-}
-
 // SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read.
 unsafe impl<E: Element> Job for Forward<E> {
     #[inline(always)]
@@ -277,13 +262,8 @@ impl<E: Element> Backward<E> {
             // SAFETY: `count` elements stand at `i`.
             let value = unsafe { load(s, from.add(i), count) };
             let value = s.mul(exp(s, s.sub(value, max)), factor);
-            if count == S::LANES {
-                // SAFETY: likewise.
-                unsafe { E::store(s, to.add(i), value) };
-            } else {
-                // SAFETY: likewise.
-                unsafe { E::store_part(s, to.add(i), value, count) };
-            }
+            // SAFETY: `count` elements stand at `i`.
+            unsafe { store(s, to.add(i), value, count) };
             i += S::LANES;
         }
         let probability = (f64::from(logit) - f64::from(max_value)).exp() / sum;

@@ -10,7 +10,7 @@ use core::ops::Range;
 use half::{bf16, f16};
 
 use crate::call::{Args, DType, Failed, Job, MAX_RANK, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd};
+use crate::simd::{Element, Simd, load, store};
 
 /// Sums of squares below this may have lost terms to underflow.
 const TINY: f32 = 1e-30;
@@ -148,7 +148,9 @@ impl<E: Element, W: Element> LayerNorm<E, W> {
             }
             i += lanes;
         }
-        [first, second].map(|sums| s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))))
+        let first = s.add(s.add(first[0], first[1]), s.add(first[2], first[3]));
+        let second = s.add(s.add(second[0], second[1]), s.add(second[2], second[3]));
+        [s.sum(first), s.sum(second)]
     }
 
     /// Mean and factor of a row; None where they leave the range of f32.
@@ -175,38 +177,23 @@ impl<E: Element, W: Element> LayerNorm<E, W> {
     /// `hidden` elements are readable at `x`, the weight and the bias, and writable at `out`, which is `x` or apart.
     #[inline(always)]
     unsafe fn write<S: Simd>(&self, s: S, x: *const E, out: *mut E, moments: &Moments) {
-        let (lanes, hidden) = (S::LANES, self.hidden);
         let (center, shift, factor) = (s.splat(moments.center), s.splat(moments.shift), s.splat(moments.factor));
-        let scaled = |x: S::V| s.mul(s.sub(s.sub(x, center), shift), factor);
-        let whole = hidden - hidden % lanes;
         let mut i = 0;
-        while i < whole {
-            // SAFETY: `i + LANES <= hidden`.
-            let value = scaled(unsafe { E::load(s, x.add(i)) });
+        while i < self.hidden {
+            let count = S::LANES.min(self.hidden - i);
+            // SAFETY: `count` elements stand at `i`.
+            let value = unsafe { load(s, x.add(i), count) };
+            let value = s.mul(s.sub(s.sub(value, center), shift), factor);
             // SAFETY: likewise.
-            let weight = unsafe { W::load(s, self.weight.add(i)) };
+            let weight = unsafe { load(s, self.weight.add(i), count) };
             let value = match self.bias {
                 // SAFETY: likewise.
-                Some(bias) => s.fma(value, weight, unsafe { W::load(s, bias.add(i)) }),
+                Some(bias) => s.fma(value, weight, unsafe { load(s, bias.add(i), count) }),
                 None => s.mul(value, weight),
             };
             // SAFETY: likewise.
-            unsafe { E::store(s, out.add(i), value) };
-            i += lanes;
-        }
-        let rest = hidden - whole;
-        if rest > 0 {
-            // SAFETY: `rest` elements stand at `whole`.
-            let value = scaled(unsafe { E::load_part(s, x.add(whole), rest) });
-            // SAFETY: likewise.
-            let weight = unsafe { W::load_part(s, self.weight.add(whole), rest) };
-            let value = match self.bias {
-                // SAFETY: likewise.
-                Some(bias) => s.fma(value, weight, unsafe { W::load_part(s, bias.add(whole), rest) }),
-                None => s.mul(value, weight),
-            };
-            // SAFETY: likewise.
-            unsafe { E::store_part(s, out.add(whole), value, rest) };
+            unsafe { store(s, out.add(i), value, count) };
+            i += S::LANES;
         }
     }
 

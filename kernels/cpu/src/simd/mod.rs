@@ -21,6 +21,14 @@ mod math;
 mod portable;
 
 pub(crate) use element::Element;
+#[cfg(any(
+    feature = "rmsnorm",
+    feature = "layer-norm",
+    feature = "activation",
+    feature = "linear",
+    feature = "cross-entropy"
+))]
+pub(crate) use element::{load, store};
 pub use level::{Level, available, force_level};
 pub(crate) use level::{current, dispatch};
 #[cfg(any(feature = "activation", feature = "cross-entropy"))]

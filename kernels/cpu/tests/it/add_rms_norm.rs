@@ -25,6 +25,10 @@ fn check(out: &Tensor, sum: &Tensor, x: &Tensor, residual: &Tensor, weight: &Ten
         f64::from(a[place] as f32 + b[place] as f32)
     });
     assert!(rounded.values() == sum.values(), "{what}: the sum");
+    let alone = Tensor::new(x.dtype, &x.shape);
+    let args = [&alone, &rounded, weight].map(Arg::T);
+    call(rms_norm_with_offset, &[args[0], args[1], args[2], Arg::F(1e-5), Arg::F(offset)]).expect(what);
+    assert!(alone.values() == out.values(), "{what}: not what addition and norm give one after another");
     let expected = normed(&rounded.rows(), weight, 1e-5, offset);
     out.expect(|index| expected[flat(&x.shape, index)], what);
 }

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 
 use super::{SEGMENT, expect_half};
 use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd, exp};
+use crate::simd::{Element, Simd, exp, load, store};
 
 struct SiluAndMulBackward<E> {
     rows: RowMap<3>,
@@ -88,36 +88,22 @@ impl<E: Element> SiluAndMulBackward<E> {
     /// `count` elements are readable at `dy`, at `x` and `width` behind it, and writable at `dx` and `width` behind it.
     #[inline(always)]
     unsafe fn segment<S: Simd>(&self, s: S, dx: *mut E, dy: *const E, x: *const E, count: usize) {
-        let (lanes, width) = (S::LANES, self.width);
-        let whole = count - count % lanes;
+        let width = self.width;
         let mut i = 0;
-        while i < whole {
-            // SAFETY: `i + LANES <= count`.
-            let gradient = unsafe { E::load(s, dy.add(i)) };
+        while i < count {
+            let part = S::LANES.min(count - i);
+            // SAFETY: `part` elements stand at `i`.
+            let gradient = unsafe { load(s, dy.add(i), part) };
             // SAFETY: likewise.
-            let gate = unsafe { E::load(s, x.add(i)) };
+            let gate = unsafe { load(s, x.add(i), part) };
             // SAFETY: likewise.
-            let up = unsafe { E::load(s, x.add(width + i)) };
+            let up = unsafe { load(s, x.add(width + i), part) };
             let (value, slope) = silu_with_slope(s, gate);
             // SAFETY: likewise.
-            unsafe { E::store(s, dx.add(i), s.mul(s.mul(gradient, up), slope)) };
+            unsafe { store(s, dx.add(i), s.mul(s.mul(gradient, up), slope), part) };
             // SAFETY: likewise.
-            unsafe { E::store(s, dx.add(width + i), s.mul(gradient, value)) };
-            i += lanes;
-        }
-        let rest = count - whole;
-        if rest > 0 {
-            // SAFETY: `rest` elements stand at `whole`.
-            let gradient = unsafe { E::load_part(s, dy.add(whole), rest) };
-            // SAFETY: likewise.
-            let gate = unsafe { E::load_part(s, x.add(whole), rest) };
-            // SAFETY: likewise.
-            let up = unsafe { E::load_part(s, x.add(width + whole), rest) };
-            let (value, slope) = silu_with_slope(s, gate);
-            // SAFETY: likewise.
-            unsafe { E::store_part(s, dx.add(whole), s.mul(s.mul(gradient, up), slope), rest) };
-            // SAFETY: likewise.
-            unsafe { E::store_part(s, dx.add(width + whole), s.mul(gradient, value), rest) };
+            unsafe { store(s, dx.add(width + i), s.mul(gradient, value), part) };
+            i += S::LANES;
         }
     }
 }

@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use super::Linear;
 use crate::call::Job;
-use crate::simd::{Element, Simd};
+use crate::simd::{Element, Simd, load};
 
 /// Most rows that are done this way.
 pub(super) const MAX_ROWS: usize = 8;
@@ -71,37 +71,33 @@ impl<E: Element> Few<E> {
         let depth = linear.depth;
         // Beyond the last column the first of them is taken again, and its result dropped.
         let count = (linear.columns - column).min(COLUMNS);
-        let weights: [*const E; COLUMNS] = core::array::from_fn(|j| {
+        // Loops, not `map`: what is not inlined is compiled without the level's instructions.
+        let mut weights = [linear.weight; COLUMNS];
+        for (j, weight) in weights.iter_mut().enumerate() {
             let row = if j < count { column + j } else { column };
-            linear.weight.wrapping_offset(row as isize * linear.weight_stride)
-        });
-        let rows: [*const E; R] = core::array::from_fn(|r| linear.x.wrapping_offset(offsets[r][1]));
+            *weight = linear.weight.wrapping_offset(row as isize * linear.weight_stride);
+        }
+        let mut rows = [linear.x; R];
+        for (row, offset) in rows.iter_mut().zip(offsets) {
+            *row = linear.x.wrapping_offset(offset[1]);
+        }
         let mut sums = [[s.splat(0.0); COLUMNS]; R];
-        let whole = depth - depth % S::LANES;
         let mut d = 0;
-        while d < whole {
-            // SAFETY: `d + LANES <= depth`.
-            let right = weights.map(|weight| unsafe { E::load(s, weight.add(d)) });
+        while d < depth {
+            let part = S::LANES.min(depth - d);
+            let mut right = [s.splat(0.0); COLUMNS];
+            for (value, weight) in right.iter_mut().zip(weights) {
+                // SAFETY: `part` elements stand at `d`.
+                *value = unsafe { load(s, weight.add(d), part) };
+            }
             for (sums, row) in sums.iter_mut().zip(rows) {
                 // SAFETY: likewise.
-                let left = unsafe { E::load(s, row.add(d)) };
+                let left = unsafe { load(s, row.add(d), part) };
                 for (sum, right) in sums.iter_mut().zip(right) {
                     *sum = s.fma(left, right, *sum);
                 }
             }
             d += S::LANES;
-        }
-        let rest = depth - whole;
-        if rest > 0 {
-            // SAFETY: `rest` elements stand at `whole`.
-            let right = weights.map(|weight| unsafe { E::load_part(s, weight.add(whole), rest) });
-            for (sums, row) in sums.iter_mut().zip(rows) {
-                // SAFETY: likewise.
-                let left = unsafe { E::load_part(s, row.add(whole), rest) };
-                for (sum, right) in sums.iter_mut().zip(right) {
-                    *sum = s.fma(left, right, *sum);
-                }
-            }
         }
         for (sums, offset) in sums.into_iter().zip(offsets) {
             for (j, &dot) in s.sum4(sums).iter().enumerate().take(count) {

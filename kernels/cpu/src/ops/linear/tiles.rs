@@ -11,7 +11,7 @@ use core::ops::Range;
 use super::Linear;
 use crate::call::Job;
 use crate::ops::multiply::{Multiply, TILE_ROWS};
-use crate::simd::{Element, Kernel, Simd};
+use crate::simd::{Element, Kernel, Simd, load, store};
 
 /// Columns of a panel: the output columns of one item.
 const COLUMNS: usize = 64;
@@ -134,7 +134,7 @@ impl<E: Element> Tiles<E> {
                         let from = linear.weight.wrapping_offset(row * linear.weight_stride);
                         let from = from.wrapping_add(depth.start + d);
                         // SAFETY: `count` elements of a row of the weight.
-                        unsafe { if count == lanes { E::load(s, from) } else { E::load_part(s, from, count) } }
+                        unsafe { load(s, from, count) }
                     } else {
                         s.splat(0.0)
                     };
@@ -163,15 +163,10 @@ impl<E: Element> Tiles<E> {
             let mut value = unsafe { s.load_f32(sums.add(i)) };
             if let Some(bias) = self.linear.bias {
                 // SAFETY: `part` elements stand there.
-                value = s.add(value, unsafe { E::load_part(s, bias.add(column + i), part) });
+                value = s.add(value, unsafe { load(s, bias.add(column + i), part) });
             }
-            if part == S::LANES {
-                // SAFETY: `i + LANES <= count`.
-                unsafe { E::store(s, to.add(i), value) };
-            } else {
-                // SAFETY: `part` elements stand there.
-                unsafe { E::store_part(s, to.add(i), value, part) };
-            }
+            // SAFETY: `part` elements stand there.
+            unsafe { store(s, to.add(i), value, part) };
             i += S::LANES;
         }
     }
@@ -187,8 +182,7 @@ unsafe fn unpack<S: Simd, E: Element>(s: S, from: *const E, count: usize, to: *m
     while i < count {
         let part = S::LANES.min(count - i);
         // SAFETY: `part` elements stand at `i`.
-        let value =
-            unsafe { if part == S::LANES { E::load(s, from.add(i)) } else { E::load_part(s, from.add(i), part) } };
+        let value = unsafe { load(s, from.add(i), part) };
         // SAFETY: inside whole vectors.
         unsafe { s.store_f32(to.add(i), value) };
         i += S::LANES;

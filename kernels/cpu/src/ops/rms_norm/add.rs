@@ -3,16 +3,15 @@
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
-#![expect(clippy::cast_possible_truncation, reason = "the factor rounds to f32, in which rows are scaled")]
 
 use core::ops::Range;
 
 use half::{bf16, f16};
 
-use super::factor::of_sum;
+use super::factor::factor;
 use super::{expect_row, expect_weight};
 use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd};
+use crate::simd::{Element, Simd, load, store};
 
 struct AddRmsNorm<E, W> {
     rows: RowMap<4>,
@@ -100,9 +99,10 @@ unsafe impl<E: Element, W: Element> Job for AddRmsNorm<E, W> {
             // SAFETY: likewise.
             let residual = unsafe { self.residual.offset(residual) };
             // SAFETY: rows of `hidden` elements start there, dense.
-            let squares = unsafe { self.add(s, x, residual, sum) };
+            unsafe { self.add(s, x, residual, sum) };
+            // The sum is read again, from the nearest cache, in the order of the norm by itself: the same bits.
             // SAFETY: likewise; the row was written.
-            let factor = unsafe { of_sum(squares, sum.cast_const(), self.hidden, self.eps) } as f32;
+            let factor = unsafe { factor(s, sum.cast_const(), self.hidden, self.eps) };
             // SAFETY: likewise, as does the weight.
             unsafe { self.scale(s, sum, factor, out) };
             cursor.advance();
@@ -111,73 +111,40 @@ unsafe impl<E: Element, W: Element> Job for AddRmsNorm<E, W> {
 }
 
 impl<E: Element, W: Element> AddRmsNorm<E, W> {
-    /// Writes the sum, and answers the sum of squares of what was written.
+    /// Writes the sum, rounded.
     ///
     /// # Safety
     /// `hidden` elements are readable at `x` and `residual` and writable at `sum`, which is one of them or apart.
     #[inline(always)]
-    unsafe fn add<S: Simd>(&self, s: S, x: *const E, residual: *const E, sum: *mut E) -> f32 {
-        let (lanes, hidden) = (S::LANES, self.hidden);
-        let mut squares = [s.splat(0.0); 2];
-        let whole = hidden - hidden % lanes;
+    unsafe fn add<S: Simd>(&self, s: S, x: *const E, residual: *const E, sum: *mut E) {
         let mut i = 0;
-        while i < whole {
-            // SAFETY: `i + LANES <= hidden`.
-            let left = unsafe { E::load(s, x.add(i)) };
+        while i < self.hidden {
+            let count = S::LANES.min(self.hidden - i);
+            // SAFETY: `count` elements stand at `i`.
+            let left = unsafe { load(s, x.add(i), count) };
             // SAFETY: likewise.
-            let right = unsafe { E::load(s, residual.add(i)) };
-            let mut value = s.add(left, right);
+            let right = unsafe { load(s, residual.add(i), count) };
             // SAFETY: likewise.
-            unsafe { E::store(s, sum.add(i), value) };
-            if !E::IS_F32 {
-                // What was rounded is what the norm is of.
-                // SAFETY: likewise; just written.
-                value = unsafe { E::load(s, sum.add(i).cast_const()) };
-            }
-            squares[0] = s.fma(value, value, squares[0]);
-            squares.swap(0, 1);
-            i += lanes;
+            unsafe { store(s, sum.add(i), s.add(left, right), count) };
+            i += S::LANES;
         }
-        let rest = hidden - whole;
-        if rest > 0 {
-            // SAFETY: `rest` elements stand at `whole`.
-            let left = unsafe { E::load_part(s, x.add(whole), rest) };
-            // SAFETY: likewise.
-            let right = unsafe { E::load_part(s, residual.add(whole), rest) };
-            // SAFETY: likewise.
-            unsafe { E::store_part(s, sum.add(whole), s.add(left, right), rest) };
-            // SAFETY: likewise; just written. Lanes from `rest` on are zero.
-            let value = unsafe { E::load_part(s, sum.add(whole).cast_const(), rest) };
-            squares[0] = s.fma(value, value, squares[0]);
-        }
-        s.sum(s.add(squares[0], squares[1]))
     }
 
     /// # Safety
     /// `hidden` elements are readable at `sum` and writable at `out`, apart.
     #[inline(always)]
     unsafe fn scale<S: Simd>(&self, s: S, sum: *const E, factor: f32, out: *mut E) {
-        let (lanes, hidden) = (S::LANES, self.hidden);
         let (factor, offset) = (s.splat(factor), s.splat(self.offset));
-        let whole = hidden - hidden % lanes;
         let mut i = 0;
-        while i < whole {
-            // SAFETY: `i + LANES <= hidden`.
-            let value = unsafe { E::load(s, sum.add(i)) };
+        while i < self.hidden {
+            let count = S::LANES.min(self.hidden - i);
+            // SAFETY: `count` elements stand at `i`.
+            let value = unsafe { load(s, sum.add(i), count) };
             // SAFETY: likewise.
-            let weight = s.add(unsafe { W::load(s, self.weight.add(i)) }, offset);
+            let weight = s.add(unsafe { load(s, self.weight.add(i), count) }, offset);
             // SAFETY: likewise.
-            unsafe { E::store(s, out.add(i), s.mul(s.mul(value, factor), weight)) };
-            i += lanes;
-        }
-        let rest = hidden - whole;
-        if rest > 0 {
-            // SAFETY: `rest` elements stand at `whole`.
-            let value = unsafe { E::load_part(s, sum.add(whole), rest) };
-            // SAFETY: likewise.
-            let weight = s.add(unsafe { W::load_part(s, self.weight.add(whole), rest) }, offset);
-            // SAFETY: likewise.
-            unsafe { E::store_part(s, out.add(whole), s.mul(s.mul(value, factor), weight), rest) };
+            unsafe { store(s, out.add(i), s.mul(s.mul(value, factor), weight), count) };
+            i += S::LANES;
         }
     }
 }

@@ -19,7 +19,7 @@ use half::{bf16, f16};
 use super::factor::leaves_f32;
 use super::{expect_row, expect_weight};
 use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd};
+use crate::simd::{Element, Simd, load, store};
 
 /// f32 of scratch on the caller's stack, for all blocks: 256 KiB.
 const SCRATCH: usize = 1 << 16;
@@ -293,30 +293,10 @@ impl<E: Element, W: Element> Pass<E, W> {
             let weight = s.add(unsafe { load(s, self.weight.add(i), count) }, offset);
             let part = s.mul(s.mul(value, factor), mean);
             let value = s.mul(s.sub(s.mul(gradient, weight), part), factor);
-            if count == S::LANES {
-                // SAFETY: `i + LANES <= hidden`.
-                unsafe { E::store(s, dx.add(i), value) };
-            } else {
-                // SAFETY: `count` elements stand at `i`.
-                unsafe { E::store_part(s, dx.add(i), value, count) };
-            }
+            // SAFETY: `count` elements stand at `i`.
+            unsafe { store(s, dx.add(i), value, count) };
             i += S::LANES;
         }
-    }
-}
-
-/// The first `count` elements at `p`, the other lanes zero.
-///
-/// # Safety
-/// They are readable; `count <= LANES`.
-#[inline(always)]
-unsafe fn load<S: Simd, E: Element>(s: S, p: *const E, count: usize) -> S::V {
-    if count == S::LANES {
-        // SAFETY: by this function's contract.
-        unsafe { E::load(s, p) }
-    } else {
-        // SAFETY: by this function's contract.
-        unsafe { E::load_part(s, p, count) }
     }
 }
 

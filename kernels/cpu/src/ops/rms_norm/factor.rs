@@ -35,22 +35,12 @@ pub(super) unsafe fn factor<S: Simd, E: Element>(s: S, x: *const E, hidden: usiz
         i += lanes;
     }
     let sum = s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
-    // SAFETY: by this function's contract.
-    unsafe { of_sum(sum, x, hidden, eps) as f32 }
-}
-
-/// The factor of the row `x`, whose squares' sum is `sum`, unless that left the range of f32.
-///
-/// # Safety
-/// `hidden` elements are readable at `x`, and at least one.
-#[inline(always)]
-pub(super) unsafe fn of_sum<E: Element>(sum: f32, x: *const E, hidden: usize, eps: f64) -> f64 {
     let mut sum_of_squares = f64::from(sum);
     if leaves_f32(sum) {
         // SAFETY: by this function's contract.
         sum_of_squares = unsafe { wide_sum(x, hidden) };
     }
-    1.0 / (sum_of_squares / hidden as f64 + eps).sqrt()
+    (1.0 / (sum_of_squares / hidden as f64 + eps).sqrt()) as f32
 }
 
 /// Whether terms of a sum of squares may have been lost.
