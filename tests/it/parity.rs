@@ -2,10 +2,10 @@
 
 mod activation;
 mod attention;
-mod contracts;
 #[cfg(feature = "cli")]
 mod attention_host;
 mod attention_options;
+mod contracts;
 #[cfg(feature = "cli")]
 mod host;
 mod norm;

@@ -65,7 +65,7 @@ fn a_replay_gives_what_eager_launches_give() {
     // Each seed twice, for a replay must not depend on the one before.
     for seed in [5, 6, 6, 5] {
         eager.set(seed);
-        eager.launches(|kernel, tensors, params| kernel.launch(tensors, params)).unwrap();
+        eager.launches(ShaderKernel::launch).unwrap();
         recorded.set(seed);
         graph.replay().unwrap();
         assert_eq!(values(&recorded.out), values(&eager.out), "seed {seed}");
@@ -116,7 +116,7 @@ fn what_a_replay_cannot_repeat_is_refused_while_recording() {
     refused("downloading", &|_| chain.out.download().map(drop));
     refused("writing", &|_| chain.x.write(&[0; ROWS * WIDTH * 4]));
     refused("waiting", &|_| device.wait());
-    refused("launching outside", &|_| chain.launches(|kernel, tensors, params| kernel.launch(tensors, params)));
+    refused("launching outside", &|_| chain.launches(ShaderKernel::launch));
     refused("launching outside", &|_| device.recorder().map(drop));
     refused("replaying", &|_| earlier.replay());
     refused("recording a graph", &|_| chain.record(&device).map(drop));
