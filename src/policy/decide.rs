@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use reqwest::Url;
 
-use super::file::{Terms, Text};
-use super::{Admission, Basis, ElfRules, Identity, Level, Origin, OriginKind, PolicyError, PolicyFile, PolicyFiles};
-use super::{DEFAULT_ENDPOINT, SignatureMode, SignatureRule, builtin, files};
+use super::file::{RootFile, Terms, Text};
+use super::{
+    Admission, Basis, ElfRules, Identity, Level, Origin, OriginKind, PolicyError, PolicyFile, PolicyFiles, Word,
+};
+use super::{DEFAULT_ENDPOINT, PROJECT_FILE, SignatureMode, SignatureRule, SigstoreRoot, builtin, files};
 use crate::names::RepoId;
 
 /// Who is trusted for what, from every policy that was read.
@@ -19,7 +21,7 @@ pub struct Policy {
     signature: Option<SignatureMode>,
     /// The strictest mode that a project names.
     project_signature: Option<SignatureMode>,
-    root: Option<Arc<PathBuf>>,
+    root: Option<Arc<SigstoreRoot>>,
     elf: ElfRules,
     endpoints: Vec<Endpoint>,
     entries: Vec<Entry>,
@@ -43,6 +45,15 @@ struct Entry {
 enum Subject {
     Publisher(String),
     Repo(RepoId),
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Publisher(name) => write!(f, "publisher {name}"),
+            Self::Repo(name) => write!(f, "repo {name}"),
+        }
+    }
 }
 
 impl Subject {
@@ -75,18 +86,18 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The decision, by the Hub's answer: its flag `trustedKernelPublisher`. `None`: the Hub does not say.
+    /// The decision, by the Hub's answer.
     ///
     /// # Errors
-    /// [`PolicyError::Untrusted`] unless the flag is there and true.
-    pub fn answer(self, flag: Option<bool>) -> Result<Admission, PolicyError> {
-        if flag == Some(true) {
+    /// [`PolicyError::Untrusted`] unless it calls the publisher trusted, or the publisher's signature would do.
+    pub fn answer(self, word: Word) -> Result<Admission, PolicyError> {
+        if word == Word::Trusted {
             let basis = Basis::Endpoint { endpoint: self.endpoint };
             return Ok(Admission { basis, ..self.admission });
         }
         self.otherwise.map_err(|error| match error {
             PolicyError::Untrusted { repo, origin, is_believed, files, user, .. } => {
-                PolicyError::Untrusted { repo, origin, flag: Some(flag), is_believed, files, user }
+                PolicyError::Untrusted { repo, origin, word: Some(word), is_believed, files, user }
             }
             other => other,
         })
@@ -126,7 +137,9 @@ impl Policy {
         *mode = (*mode).max(text.signature);
         // The machine's root holds against the user's, and the first of a level against a later one.
         if self.root.is_none() {
-            self.root = text.sigstore_root.map(|root| Arc::new(path.parent().unwrap_or(Path::new("")).join(root)));
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let root = |root: RootFile| Arc::new(SigstoreRoot { path: folder.join(root.path), sha256: root.sha256 });
+            self.root = text.sigstore_root.map(root);
         }
         let elf = text.elf;
         self.elf = self.elf.stricter(ElfRules {
@@ -144,6 +157,21 @@ impl Policy {
         self.entries.extend(publishers.chain(repos).map(|(subject, terms)| entry(subject, terms)));
         self.files.push(PolicyFile { level, path: path.to_path_buf(), is_there: true });
         Ok(())
+    }
+
+    /// Adds the policy of the project in a folder, if it has one.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn add_project(&mut self, folder: &Path) -> Result<(), PolicyError> {
+        let path = folder.join(PROJECT_FILE);
+        match files::read(&path)? {
+            Some(text) => self.add(&text, Level::Project, &path),
+            None => {
+                self.files.push(PolicyFile { level: Level::Project, path, is_there: false });
+                Ok(())
+            }
+        }
     }
 
     /// The policies that were looked for, in order.
@@ -164,6 +192,29 @@ impl Policy {
         &self.elf
     }
 
+    /// Every statement of the files, a line each, for people.
+    #[must_use]
+    pub fn statements(&self) -> Vec<String> {
+        let endpoints = self.endpoints.iter().map(|endpoint| {
+            let flags = if endpoint.accept_flags { "names and flags count" } else { "names count" };
+            format!("endpoint {}: {flags}", endpoint.key)
+        });
+        let entries = self.entries.iter().map(|entry| {
+            let Terms { trust, from, signature, keys, identity } = &entry.terms;
+            let mut words = Vec::new();
+            if let Some(trust) = trust {
+                let from = from.as_deref().unwrap_or(&[OriginKind::Hub]);
+                let from = from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                words.push(if *trust { format!("trusted from {from}") } else { "refused".to_owned() });
+            }
+            words.extend(signature.map(|mode| format!("signature {mode}")));
+            words.extend(keys.iter().map(|key| format!("key {}", key.id())));
+            words.extend(identity.iter().map(|identity| format!("signed by {identity}")));
+            format!("{}: {} ({})", entry.subject, words.join("; "), entry.path.display())
+        });
+        endpoints.chain(entries).collect()
+    }
+
     /// Decides whether a kernel may be taken from a place. Makes no request.
     ///
     /// # Errors
@@ -171,10 +222,7 @@ impl Policy {
     pub fn decide(&self, repo: &RepoId, origin: &Origin) -> Result<Decision, PolicyError> {
         let entries: Vec<&Entry> = self.entries.iter().filter(|entry| entry.subject.is_of(repo)).collect();
         if let Some(entry) = entries.iter().find(|entry| entry.terms.trust == Some(false)) {
-            let what = match &entry.subject {
-                Subject::Publisher(name) => format!("publisher {name}"),
-                Subject::Repo(name) => format!("repo {name}"),
-            };
+            let what = entry.subject.to_string();
             return Err(PolicyError::Refused { repo: repo.clone(), what, path: entry.path.clone() });
         }
         let rule = self.signature_rule(repo, &entries);
@@ -213,7 +261,7 @@ impl Policy {
             Err(PolicyError::Untrusted {
                 repo: repo.clone(),
                 origin: Box::new(origin.clone()),
-                flag: None,
+                word: None,
                 is_believed,
                 files: self.files.clone(),
                 user: self.user.clone(),

@@ -49,6 +49,15 @@ pub enum Edit {
 }
 
 impl Edit {
+    /// A statement about an endpoint.
+    ///
+    /// # Errors
+    /// Why the text is no URL.
+    pub fn endpoint(url: &str, accept_publisher_flags: bool) -> Result<Self, String> {
+        let url = Url::parse(url).map_err(|error| error.to_string())?;
+        Ok(Self::Endpoint { url, accept_publisher_flags })
+    }
+
     /// The lines of the policy file.
     #[must_use]
     pub fn to_toml(&self) -> String {

@@ -6,6 +6,7 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::{Identity, Level, OriginKind, PolicyError, PublicKey, Severity, SignatureMode};
+use crate::digest::Sha256Digest;
 use crate::names::RepoId;
 
 const SCHEMA: u32 = 1;
@@ -17,8 +18,8 @@ pub(super) struct Text {
     schema: u32,
     /// How signatures are met. Absent: this file does not say.
     pub(super) signature: Option<SignatureMode>,
-    /// A Sigstore trust root in the place of the embedded one, absolute or beside the policy file.
-    pub(super) sigstore_root: Option<PathBuf>,
+    /// A Sigstore trust root in the place of the embedded one.
+    pub(super) sigstore_root: Option<RootFile>,
     #[serde(default)]
     pub(super) elf: Elf,
     #[serde(default)]
@@ -27,6 +28,15 @@ pub(super) struct Text {
     pub(super) publisher: Vec<Publisher>,
     #[serde(default)]
     pub(super) repo: Vec<Repo>,
+}
+
+/// A trust root, and the digest that makes it this one whatever becomes of the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RootFile {
+    /// Absolute, or beside the policy file.
+    pub(super) path: PathBuf,
+    pub(super) sha256: Sha256Digest,
 }
 
 /// Absent: this file does not say.

@@ -26,9 +26,14 @@ fn local() -> Origin {
 
 /// The outcome in a word: the basis, or the error.
 fn outcome(policy: &Policy, repo: &str, origin: &Origin, flag: Option<bool>) -> String {
+    let word = match flag {
+        Some(true) => Word::Trusted,
+        Some(false) => Word::NotTrusted,
+        None => Word::Silent,
+    };
     let decided = policy.decide(&repo.parse().unwrap(), origin).and_then(|decision| match decision {
         Decision::Admitted(admission) => Ok(admission),
-        Decision::AskEndpoint(pending) => pending.answer(flag),
+        Decision::AskEndpoint(pending) => pending.answer(word),
     });
     match decided {
         Ok(admission) => match admission.basis() {
@@ -185,7 +190,7 @@ fn a_project_may_tighten_and_never_trust() {
         &format!("[[publisher]]\nname = \"me\"\nkeys = [\"{KEY}\"]"),
         "[[publisher]]\nname = \"me\"\nidentity = { all = [{ issuer = \"i\" }, { source_repository = \"r\" }] }",
         "[[endpoint]]\nurl = \"http://me:1\"\naccept_publisher_flags = true",
-        "sigstore_root = \"root.json\"",
+        &format!("sigstore_root = {{ path = \"root.json\", sha256 = \"{}\" }}", "0".repeat(64)),
     ] {
         let error = policy(&[(Level::Project, trust)]).unwrap_err();
         assert!(matches!(error, PolicyError::ProjectTrusts { .. }), "{trust}: {error}");
@@ -268,7 +273,7 @@ fn a_refusal_says_who_where_by_what_and_how_to_say_otherwise() {
     policy.add("schema = 1", Level::User, Path::new("/home/u/policy.toml")).unwrap();
     let repo: RepoId = "acme/x".parse().unwrap();
     let refused = |origin: &Origin| match policy.decide(&repo, origin) {
-        Ok(Decision::AskEndpoint(pending)) => pending.answer(Some(false)).unwrap_err(),
+        Ok(Decision::AskEndpoint(pending)) => pending.answer(Word::NotTrusted).unwrap_err(),
         Err(error) => error,
         Ok(Decision::Admitted(admission)) => panic!("{admission}"),
     };

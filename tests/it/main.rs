@@ -26,3 +26,4 @@ mod resolve;
 mod support;
 #[cfg(feature = "cli")]
 mod swap;
+mod trust;

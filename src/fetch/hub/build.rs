@@ -15,7 +15,7 @@ use crate::fetch::http::{Wanted, download};
 use crate::fetch::limits::MAX_FILE_BYTES;
 use crate::fetch::source::Pin;
 use crate::fetch::{Anchor, Builds, FetchError, Fetched, Reuse, Session, Snapshot};
-use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
+use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILES};
 use crate::names::{RelativePath, RepoId};
 use crate::variant::Variant;
 
@@ -280,9 +280,12 @@ impl Build<'_> {
         let digests = metadata.digest.as_ref().map(|digest| &digest.files);
         let mut jobs: BTreeMap<BlobId, Job> = BTreeMap::new();
         let mut violations = Vec::new();
-        let signature: Option<RelativePath> =
-            SIGNATURE_FILE.parse().ok().filter(|path: &RelativePath| !path.below(&self.root()).is_file());
-        for path in missing.iter().chain(signature.as_ref().filter(|path| listed.contains_key(path))) {
+        let signatures: Vec<RelativePath> = SIGNATURE_FILES
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .filter(|path: &RelativePath| !path.below(&self.root()).is_file())
+            .collect();
+        for path in missing.iter().chain(signatures.iter().filter(|path| listed.contains_key(path))) {
             let sha256 = digests.and_then(|digests| digests.get(path)).copied();
             let violation = |kind, actual| Violation {
                 kind,
@@ -320,32 +323,19 @@ impl Build<'_> {
         self.run(jobs.into_values().collect(), session)
     }
 
-    /// Brings blobs, several at a time, and puts each in its places. The publisher is asked for meanwhile.
+    /// Brings blobs, several at a time, and puts each in its places. The first failed file ends the work.
     fn run(&self, jobs: Vec<Job>, session: &Session<'_>) -> Result<(), FetchError> {
         fs::create_dir_all(self.folder.blobs())
             .map_err(FetchError::io("make the folder", self.folder.blobs()))
             .map_err(|error| error.cache_io(&self.what()))?;
-        let owner = self.repo.owner();
-        let ask = self.source.publisher(owner).is_none();
         let work = async {
-            let files = async {
-                let mut running = futures_util::stream::iter(jobs)
-                    .map(|job| self.blob(job, session))
-                    .buffer_unordered(self.source.fetch.parallel.max(1));
-                while let Some(result) = running.next().await {
-                    result?;
-                }
-                Ok(())
-            };
-            let publisher = async {
-                if ask {
-                    self.source.record_publisher(owner, session).await;
-                }
-            };
-            // The first failed file ends the work; the question about the publisher does not hold up either outcome
-            // for longer than one answer's time.
-            let (result, ()) = futures_util::future::join(files, publisher).await;
-            result
+            let mut running = futures_util::stream::iter(jobs)
+                .map(|job| self.blob(job, session))
+                .buffer_unordered(self.source.fetch.parallel.max(1));
+            while let Some(result) = running.next().await {
+                result?;
+            }
+            Ok(())
         };
         self.source.http.block_on(session, work).map_err(|error| error.cache_io(&self.what()))
     }

@@ -6,3 +6,4 @@ pub(crate) mod native;
 pub(crate) mod packs;
 pub(crate) mod server;
 pub(crate) mod tree;
+pub(crate) mod trust;

@@ -1,0 +1,4 @@
+//! The gate: who is trusted decides before anything is fetched, whatever way a kernel is asked for.
+
+mod gate;
+mod own_keys;
