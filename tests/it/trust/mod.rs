@@ -1,4 +1,6 @@
 //! The gate: who is trusted decides before anything is fetched, whatever way a kernel is asked for.
 
+mod chain;
 mod gate;
 mod own_keys;
+mod sigstore;
