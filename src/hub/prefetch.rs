@@ -179,7 +179,8 @@ impl Hub {
         let may_repair = !self.options.offline && *fetched.snapshot.anchor() != Anchor::Local;
         let damage = match verified {
             Ok(snapshot) => return Ok(done(snapshot, fetched, false, times)),
-            Err(error @ VerifyError::Violations { .. }) if may_repair => error,
+            // A signature that is absent or wrong may be what is damaged; where it is not, the verdict stays.
+            Err(error @ (VerifyError::Violations { .. } | VerifyError::Signature { .. })) if may_repair => error,
             Err(error) => return Err(error.into()),
         };
         let (repo, variant) = (&builds.repo, fetched.snapshot.variant());

@@ -68,6 +68,7 @@ impl Subject {
 
 /// What a policy says about a kernel.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each kernel, taken apart at once")]
 pub enum Decision {
     /// It may be taken.
     Admitted(Admission),
@@ -165,13 +166,11 @@ impl Policy {
     /// As [`Self::read`].
     pub fn add_project(&mut self, folder: &Path) -> Result<(), PolicyError> {
         let path = folder.join(PROJECT_FILE);
-        match files::read(&path)? {
-            Some(text) => self.add(&text, Level::Project, &path),
-            None => {
-                self.files.push(PolicyFile { level: Level::Project, path, is_there: false });
-                Ok(())
-            }
+        if let Some(text) = files::read(&path)? {
+            return self.add(&text, Level::Project, &path);
         }
+        self.files.push(PolicyFile { level: Level::Project, path, is_there: false });
+        Ok(())
     }
 
     /// The policies that were looked for, in order.
@@ -274,6 +273,17 @@ impl Policy {
                 otherwise,
             })),
             _ => otherwise.map(Decision::Admitted),
+        }
+    }
+
+    /// Decides without asking anybody: a kernel whose admission depends on a Hub's word is not admitted by that.
+    ///
+    /// # Errors
+    /// As [`Self::decide`] and [`Pending::answer`].
+    pub fn admit(&self, repo: &RepoId, origin: &Origin) -> Result<Admission, PolicyError> {
+        match self.decide(repo, origin)? {
+            Decision::Admitted(admission) => Ok(admission),
+            Decision::AskEndpoint(pending) => pending.answer(Word::NotRecorded),
         }
     }
 

@@ -21,7 +21,9 @@ impl PublicKey {
     pub fn id(&self) -> String {
         use base64::Engine as _;
         let bytes = base64::engine::general_purpose::STANDARD.decode(&self.text).unwrap_or_default();
-        bytes.get(2..10).unwrap_or_default().iter().rev().map(|byte| format!("{byte:02X}")).collect()
+        // Eight bytes, the least significant one first.
+        let id = bytes.get(2..10).unwrap_or_default().iter().rev().fold(0, |id: u64, byte| id << 8 | u64::from(*byte));
+        format!("{id:016X}")
     }
 
     /// The key as text.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::SignatureMode::{Off, Require, Warn};
 use super::*;
 use crate::hint::Hint as _;
 use crate::names::RepoId;
@@ -152,7 +153,6 @@ fn of_two_policies_the_stricter_one_holds() {
         assert_eq!(outcome(&built_in, "kernels-community/x", &hf, None), "refused", "{level}");
         assert_eq!(outcome(&built_in, "kernels-community/y", &hf, None), "built in", "{level}");
     }
-    use SignatureMode::{Off, Require, Warn};
     let word = |mode: Option<SignatureMode>| mode.map_or_else(String::new, |mode| format!("signature = \"{mode}\""));
     for (machine, user, project, expected) in [
         (None, None, None, Warn),
@@ -256,7 +256,7 @@ fn files_that_are_not_there_do_not_count_and_one_that_was_named_must_be_there() 
     std::fs::create_dir(folder.path().join("u")).unwrap();
     assert!(matches!(Policy::read(&files), Err(PolicyError::Io { .. })), "a folder is no policy");
     std::fs::remove_dir(folder.path().join("u")).unwrap();
-    std::fs::write(folder.path().join("u"), vec![b'#'; MAX_POLICY_BYTES as usize + 1]).unwrap();
+    std::fs::write(folder.path().join("u"), vec![b'#'; usize::try_from(MAX_POLICY_BYTES).unwrap() + 1]).unwrap();
     assert!(matches!(Policy::read(&files), Err(PolicyError::TooLarge { .. })));
     #[cfg(unix)]
     {
@@ -288,4 +288,16 @@ fn a_refusal_says_who_where_by_what_and_how_to_say_otherwise() {
     assert!(refused(&local()).hint().unwrap().contains("--from local"));
     let foreign = refused(&hub("http://mirror:1"));
     assert!(foreign.hint().unwrap().contains("`kernelhub trust endpoint http://mirror:1`"), "{foreign}");
+}
+
+#[test]
+fn the_example_of_the_documentation_is_a_policy() {
+    let page = include_str!("../../docs/policy.md");
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let example =
+        example.replace("RWQ...", KEY).replace("sha256 = \"...\"", &format!("sha256 = \"{}\"", "0".repeat(64)));
+    let mut policy = Policy::builtin();
+    policy.add(&example, Level::User, Path::new("docs/policy.md")).unwrap();
+    assert_eq!((policy.signature_mode(), policy.elf().exec_stack), (SignatureMode::Require, Severity::Refuse));
+    assert_eq!(outcome(&policy, "lab/x", &Origin::Archive, None), "signature");
 }

@@ -207,7 +207,7 @@ impl Build<'_> {
         }
         let (metadata, anchor) = self.metadata(session)?;
         self.check_metadata(builds, &metadata)?;
-        let mut missing = self.folder.missing(self.pin.commit, &self.variant, &metadata);
+        let mut missing = self.missing(&metadata);
         let mut from_cache = session.reuse == Reuse::IfPresent;
         if !missing.is_empty() {
             if self.source.fetch.offline {
@@ -219,7 +219,7 @@ impl Build<'_> {
             }
             let _lock = self.lock(session)?;
             // Another process may have brought it while this one waited.
-            missing = self.folder.missing(self.pin.commit, &self.variant, &metadata);
+            missing = self.missing(&metadata);
             if !missing.is_empty() {
                 from_cache = false;
                 self.bring(&metadata, &missing, session)?;
@@ -274,18 +274,31 @@ impl Build<'_> {
         }
     }
 
+    /// The files that are not here: those that the metadata lists, and while online the signatures that the recorded
+    /// listing has. Without one of those a build may still be whole, which its policy decides.
+    fn missing(&self, metadata: &Metadata) -> Vec<RelativePath> {
+        let mut missing = self.folder.missing(self.pin.commit, &self.variant, metadata);
+        if !self.source.fetch.offline {
+            missing.extend(self.unsigned(&self.recorded_files().unwrap_or_default()));
+        }
+        missing
+    }
+
+    /// The signatures in a listing that are not here.
+    fn unsigned(&self, listed: &[TreeFile]) -> Vec<RelativePath> {
+        let paths = listed.iter().map(|file| &file.path);
+        let signatures = paths.filter(|path| SIGNATURE_FILES.contains(&path.as_str()));
+        signatures.filter(|path| !path.below(&self.root()).is_file()).cloned().collect()
+    }
+
     fn bring(&self, metadata: &Metadata, missing: &[RelativePath], session: &Session<'_>) -> Result<(), FetchError> {
         let files = self.files(session)?;
         let listed: BTreeMap<&RelativePath, &TreeFile> = files.iter().map(|file| (&file.path, file)).collect();
         let digests = metadata.digest.as_ref().map(|digest| &digest.files);
         let mut jobs: BTreeMap<BlobId, Job> = BTreeMap::new();
         let mut violations = Vec::new();
-        let signatures: Vec<RelativePath> = SIGNATURE_FILES
-            .iter()
-            .filter_map(|name| name.parse().ok())
-            .filter(|path: &RelativePath| !path.below(&self.root()).is_file())
-            .collect();
-        for path in missing.iter().chain(signatures.iter().filter(|path| listed.contains_key(path))) {
+        let signatures = self.unsigned(&files);
+        for path in missing.iter().chain(signatures.iter().filter(|path| !missing.contains(path))) {
             let sha256 = digests.and_then(|digests| digests.get(path)).copied();
             let violation = |kind, actual| Violation {
                 kind,
