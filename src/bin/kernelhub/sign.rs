@@ -110,7 +110,9 @@ pub(crate) fn run_verify(options: &VerifyOptions) -> Result<(), Failure> {
     if options.json {
         return crate::print_json(&json!({ "metadata_sha256": sha256, "signers": signers }));
     }
-    signers.iter().for_each(|signer| println!("signed by {signer}"));
+    for signer in &signers {
+        println!("signed by {signer}");
+    }
     println!("metadata  sha256 {sha256}");
     println!("note: a signature is over the metadata, which holds the digests of the other files; those were not read");
     Ok(())

@@ -46,7 +46,7 @@ enum Command {
     },
     /// Believe the names of publishers at another Hub.
     Endpoint {
-        /// The Hub, as in HF_ENDPOINT.
+        /// The Hub, as `HF_ENDPOINT` names it.
         url: String,
         /// Trust every publisher that it calls trusted, too.
         #[arg(long)]

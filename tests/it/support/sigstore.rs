@@ -117,7 +117,7 @@ impl Sigstore {
             })
             .to_string(),
         );
-        let log_id: String = id(&self.log).iter().map(|byte| format!("{byte:02x}")).collect();
+        let log_id = Sha256Digest::from_bytes(id(&self.log)).to_string();
         let promised = json!({ "body": body, "integratedTime": signing.at, "logID": log_id, "logIndex": 0 });
         let promise = self.log.sign(promised.to_string().as_bytes()).unwrap();
         // A log of one entry: its root is the leaf.

@@ -11,11 +11,11 @@ const PUBLISHERS: [&str; 7] = ["a", "demo", "kernelhub", "kernelhub-tests", "ker
 
 /// The user's policy: the tests' publishers wherever they come from, and a Hub with its names and flags.
 pub(crate) fn text(endpoint: &str) -> String {
-    let mut text = "schema = 1\nsignature = \"warn\"\n".to_owned();
-    for name in PUBLISHERS {
-        text +=
-            &format!("\n[[publisher]]\nname = \"{name}\"\ntrust = true\nfrom = [\"hub\", \"archive\", \"local\"]\n");
-    }
+    let publisher = |name: &&str| {
+        format!("\n[[publisher]]\nname = \"{name}\"\ntrust = true\nfrom = [\"hub\", \"archive\", \"local\"]\n")
+    };
+    let publishers: Vec<String> = PUBLISHERS.iter().map(publisher).collect();
+    let text = format!("schema = 1\nsignature = \"warn\"\n{}", publishers.concat());
     text + &format!("\n[[endpoint]]\nurl = \"{endpoint}\"\naccept_publisher_flags = true\n")
 }
 

@@ -35,10 +35,11 @@ fn policy(sigstore: &Sigstore, folder: &Path, fake: &FakeHub, more: &str) -> Str
     std::fs::write(&root, sigstore.root()).unwrap();
     let sha256 = Sha256Digest::of(sigstore.root().as_bytes());
     format!(
-        "schema = 1\nsigstore_root = {{ path = {root:?}, sha256 = \"{sha256}\" }}\n\
+        "schema = 1\nsigstore_root = {{ path = \"{}\", sha256 = \"{sha256}\" }}\n\
          [[endpoint]]\nurl = \"{}\"\n[[publisher]]\nname = \"acme\"\n{more}\n\
          identity = {{ all = [{{ issuer = \"{ISSUER}\" }}, {{ source_repository = \"{REPOSITORY}\" }}, \
          {{ any = [{{ build_signer = \"https://nobody\" }}, {{ build_signer = \"{SIGNER}\" }}] }}] }}\n",
+        root.display(),
         fake.endpoint()
     )
 }

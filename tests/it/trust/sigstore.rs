@@ -166,7 +166,7 @@ fn forms_of_which_less_would_be_checked_are_not_taken() {
     let text = bundle().to_string();
     let twice = text.replacen("{\"mediaType\":", "{\"mediaType\":\"x\",\"mediaType\":", 1);
     assert_ne!(twice, text);
-    let long = format!("{text}{}", " ".repeat(MAX_BUNDLE_BYTES as usize));
+    let long = format!("{text}{}", " ".repeat(usize::try_from(MAX_BUNDLE_BYTES).unwrap()));
     for bad in ["", "{}", "[]", "not json", &text[..text.len() / 2], &twice, &long] {
         let error = check_sigstore(&wheel, bad, &identities, None).unwrap_err();
         assert!(matches!(error, SignatureError::Bundle { .. }), "{error}");
