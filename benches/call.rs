@@ -2,28 +2,34 @@
 //!
 //! Each step adds one part of the path:
 //! - `direct`: the arithmetic in Rust, into memory that exists.
-//! - `bound`: the bound kernel through the C ABI, checks included, with the views made in the call, into memory that
-//!   exists.
-//! - `candle_noop`: a candle custom operation that only allocates and fills its output: what candle itself costs.
-//! - `layer_in`: the candle layer with kernels on, under a plan that the model pinned.
+//! - `bound_noop`: a bound kernel that does next to nothing, through the C ABI, our checks included, with the views made
+//!   in the call, into memory that exists: what a framework-free host pays beside the kernel.
+//! - `bound`: the same with the real kernel, which checks its arguments itself and then normalises the row.
+//! - `candle_noop`: a candle custom operation of two inputs that only allocates and fills its output: what candle itself
+//!   costs.
+//! - `layer_noop`: the candle layer with the no-op kernel, under a plan that the model pinned.
+//! - `layer_in`: the candle layer with the real kernel, under a plan that the model pinned.
 //! - `layer`: the same, pinning the plan itself.
+//! - `layer_scope`: the same inside a scope of the model, from which it reads the plan.
 //! - `candle`: the candle layer with kernels off, which is candle's own fused operation.
 //! - `pin`: pinning the plan alone, which a model does once per forward.
+//! - `scope`: entering and leaving a scope, which a model of drop-in layers does once per forward.
 //!
-//! The overhead of a swapped layer is `layer_in` less `candle_noop`, of which `direct` is the work. One thread: the
-//! input is far below what a pack splits.
+//! Our overhead is `bound_noop` without a framework, and `layer_noop` less `candle_noop` in candle; what the pack's own
+//! checks cost is `bound` less `bound_noop` and `direct`. One thread: the input is far below what a pack splits.
 
 mod support;
 
 use std::hint::black_box;
 
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp2, DType, Device, Layout, Result, Shape, Tensor};
 use criterion::Criterion;
-use kernelhub::bind::{LayerKernel, TensorMut, TensorRef};
+use kernelhub::bind::{LayerKernel, RmsNormKernel, TensorMut, TensorRef};
 use kernelhub::host::candle::RmsNorm;
+use kernelhub::hub::Hub;
 use kernelhub::swap::{KernelConfig, Slots};
 use kernelhub::variant::DeviceKey;
-use support::{Registry, layer, ms};
+use support::{Registry, ms};
 
 const WIDTH: usize = 16;
 const SHAPE: [usize; 2] = [1, WIDTH];
@@ -33,15 +39,15 @@ fn main() -> anyhow::Result<()> {
     support::run(calls)
 }
 
-/// A custom operation that does nothing but make its output.
+/// A custom operation that does nothing but make its output, of as many inputs as RMSNorm has.
 struct Noop;
 
-impl CustomOp1 for Noop {
+impl CustomOp2 for Noop {
     fn name(&self) -> &'static str {
         "noop"
     }
 
-    fn cpu_fwd(&self, _: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(&self, _: &CpuStorage, layout: &Layout, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
         Ok((CpuStorage::F32(vec![0.0; layout.shape().elem_count()]), layout.shape().clone()))
     }
 }
@@ -56,39 +62,66 @@ fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
     }
 }
 
+/// The kernel of an RMSNorm.
+fn rms_norm_of(kernel: &LayerKernel) -> anyhow::Result<&RmsNormKernel> {
+    match kernel {
+        LayerKernel::RmsNorm(kernel) => Ok(kernel),
+        other => anyhow::bail!("no RMSNorm: {}", other.meta().identity),
+    }
+}
+
+/// A candle layer with the kernel `kernel`, and its model.
+fn swapped(hub: &Hub, kernel: &str, weight: &Tensor) -> anyhow::Result<(RmsNorm, Slots)> {
+    let slots = Slots::new(DeviceKey::Cpu);
+    let layer = RmsNorm::new(weight.clone(), EPS, &slots, "norm")?;
+    let config = KernelConfig::builder().kernel("RMSNorm", DeviceKey::Cpu, kernel)?.build();
+    anyhow::ensure!(slots.use_kernels(hub, &config)?.swapped() == 1, "the norm has no kernel");
+    Ok((layer, slots))
+}
+
 fn calls(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
-    let hub = registry.hub()?;
-    let bound = hub.layer(&layer("rmsnorm", "RMSNorm")?, "RMSNorm", DeviceKey::Cpu)?;
-    let LayerKernel::RmsNorm(kernel) = &*bound else { anyhow::bail!("the rmsnorm pack serves no RMSNorm") };
+    const REAL: &str = "kernelhub/rmsnorm@v1:RMSNorm";
+    const NOOP: &str = "kernelhub-bench/noop@v1:RMSNorm";
+    let folder = tempfile::tempdir()?;
+    let (hub, noop_hub) = (registry.hub()?, support::noop_hub(folder.path())?);
+    let real = hub.layer(&REAL.parse()?, "RMSNorm", DeviceKey::Cpu)?;
+    let noop = noop_hub.layer(&NOOP.parse()?, "RMSNorm", DeviceKey::Cpu)?;
+    let (real, noop) = (rms_norm_of(&real)?, rms_norm_of(&noop)?);
 
     let (x, weight, mut out) = ([0.5_f32; WIDTH], [1.5_f32; WIDTH], [0.0_f32; WIDTH]);
     let input = Tensor::new(&x, &Device::Cpu)?.reshape(&SHAPE)?;
     let scale = Tensor::new(&weight, &Device::Cpu)?;
-    let (on, off) = (Slots::new(DeviceKey::Cpu), Slots::new(DeviceKey::Cpu));
-    let swapped = RmsNorm::new(scale.clone(), EPS, &on, "norm")?;
-    let reference = RmsNorm::new(scale, EPS, &off, "norm")?;
-    let config = KernelConfig::builder().kernel("RMSNorm", DeviceKey::Cpu, "kernelhub/rmsnorm@v1:RMSNorm")?;
-    anyhow::ensure!(on.use_kernels(&hub, &config.build())?.swapped() == 1, "the norm has no kernel");
     anyhow::ensure!(input.dtype() == DType::F32, "the input is f32");
-    let plan = on.pin();
+    let (layer, slots) = swapped(&hub, REAL, &scale)?;
+    let (layer_noop, noop_slots) = swapped(&noop_hub, NOOP, &scale)?;
+    let reference = RmsNorm::new(scale.clone(), EPS, &Slots::new(DeviceKey::Cpu), "norm")?;
+    let (plan, noop_plan) = (slots.pin(), noop_slots.pin());
 
     let mut group = support::group(criterion, "call", (ms(300), ms(1_500), 50));
     group.bench_function("direct", |bencher| {
         bencher.iter(|| rms_norm(black_box(&mut out), black_box(&x), black_box(&weight), EPS));
     });
-    group.bench_function("bound", |bencher| {
-        bencher.iter(|| {
-            let x = TensorRef::contiguous(black_box(&x), &SHAPE)?;
-            let weight = TensorRef::contiguous(black_box(&weight), &[WIDTH])?;
-            let mut out = TensorMut::contiguous(black_box(&mut out), &SHAPE)?;
-            kernel.forward(&mut out, &x, &weight, f64::from(EPS))
+    for (name, kernel) in [("bound_noop", noop), ("bound", real)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let x = TensorRef::contiguous(black_box(&x), &SHAPE).expect("it fits");
+                let weight = TensorRef::contiguous(black_box(&weight), &[WIDTH]).expect("it fits");
+                let mut out = TensorMut::contiguous(black_box(&mut out), &SHAPE).expect("it fits");
+                // A number, for criterion would copy the whole of an error's room.
+                kernel.forward(&mut out, &x, &weight, f64::from(EPS), 0.0).is_ok()
+            });
         });
+    }
+    group.bench_function("candle_noop", |bencher| bencher.iter(|| black_box(&input).apply_op2_no_bwd(&scale, &Noop)));
+    group.bench_function("layer_noop", |bencher| bencher.iter(|| layer_noop.forward_in(&noop_plan, black_box(&input))));
+    group.bench_function("layer_in", |bencher| bencher.iter(|| layer.forward_in(&plan, black_box(&input))));
+    group.bench_function("layer", |bencher| bencher.iter(|| layer.forward(black_box(&input))));
+    group.bench_function("layer_scope", |bencher| {
+        slots.scope(|_| bencher.iter(|| layer.forward(black_box(&input))));
     });
-    group.bench_function("candle_noop", |bencher| bencher.iter(|| black_box(&input).apply_op1_no_bwd(&Noop)));
-    group.bench_function("layer_in", |bencher| bencher.iter(|| swapped.forward_in(&plan, black_box(&input))));
-    group.bench_function("layer", |bencher| bencher.iter(|| swapped.forward(black_box(&input))));
     group.bench_function("candle", |bencher| bencher.iter(|| reference.forward(black_box(&input))));
-    group.bench_function("pin", |bencher| bencher.iter(|| on.pin().mode()));
+    group.bench_function("pin", |bencher| bencher.iter(|| slots.pin().mode()));
+    group.bench_function("scope", |bencher| bencher.iter(|| slots.scope(|plan| plan.mode())));
     group.finish();
     Ok(())
 }

@@ -142,7 +142,8 @@ fn activation_sides<T: Element + candle_core::WithDType>(
     let (gate, up) = (fused.narrow(1, 0, half)?.contiguous()?, fused.narrow(1, half, half)?.contiguous()?);
     let fused = fused.flatten_all()?.to_vec1::<T>()?;
     let on = move || {
-        let x = TensorRef::contiguous(&fused, &[rows, width]).map_err(candle_core::Error::wrap)?;
+        let shape = [rows, width];
+        let x = TensorRef::contiguous(&fused, &shape).map_err(candle_core::Error::wrap)?;
         let output = kernel.forward_to_vec::<T>(&x, &[rows, half]).map_err(candle_core::Error::wrap)?;
         Tensor::from_vec(output, (rows, half), CPU)
     };

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput};
-use kernelhub::bind::{Activation, Contract};
+use kernelhub::bind::{Contract, GatedActivation, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::hub::Hub;
 use kernelhub::resolve::{Candidate, Request, resolve};
@@ -144,7 +144,16 @@ fn first_loads(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result
 fn llama_slots() -> Slots {
     let slots = Slots::new(DeviceKey::Cpu);
     let claim = |path: String, layer: &str, contract, last_dim| {
-        let spec = SlotSpec { path, layer: layer.to_owned(), contract, dtype: DType::F32, last_dim, trainable: false };
+        let spec = SlotSpec {
+            path,
+            layer: layer.to_owned(),
+            contract,
+            dtype: DType::F32,
+            last_dim,
+            trainable: false,
+            options: Vec::new(),
+            rounding: Rounding::F32WeightF32,
+        };
         // The plan counts slots, held or not.
         let _slot = slots.slot(spec);
     };
@@ -153,7 +162,7 @@ fn llama_slots() -> Slots {
         claim(format!("model.layers.{index}.self_attn.rotary"), "RotaryEmbedding", Contract::Rotary, 64);
         claim(format!("model.layers.{index}.self_attn.attn"), "FlashAttention", Contract::Attention, 64);
         claim(format!("model.layers.{index}.post_attention_layernorm"), "RMSNorm", Contract::RmsNorm, 576);
-        let gated = Contract::GatedActivation(Activation::Silu);
+        let gated = Contract::GatedActivation(GatedActivation::Silu);
         claim(format!("model.layers.{index}.mlp"), "SiluAndMul", gated, 1_536);
     }
     claim("model.norm".to_owned(), "RMSNorm", Contract::RmsNorm, 576);

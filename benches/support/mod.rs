@@ -6,7 +6,9 @@
 
 #![allow(dead_code, reason = "each benchmark uses its part")]
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -14,15 +16,51 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode};
 use kernelhub::fetch::{FetchOptions, Fetcher, Location};
 use kernelhub::hub::Hub;
-use kernelhub::manifest::KernelManifest;
+use kernelhub::manifest::{BackendInfo, KernelManifest};
 use kernelhub::names::RepoId;
+use kernelhub::pack::{self, PackSpec};
+use kernelhub::policy::{Level, Policy};
 use kernelhub::swap::KernelRef;
 use kernelhub::system::SystemInfo;
+use kernelhub::variant::Variant;
 
 const REGISTRY: &str = "KERNELHUB_TEST_REGISTRY";
 
 /// The packs' names below `kernelhub/`.
 pub(crate) const PACKS: [&str; 4] = ["rmsnorm", "rotary", "activation", "flash-attn2"];
+
+/// A hub with one kernel, `kernelhub-bench/noop@v1:RMSNorm`, whose function does next to nothing: what a call costs is
+/// then the host's part alone.
+pub(crate) fn noop_hub(folder: &Path) -> anyhow::Result<Hub> {
+    let files = folder.join("files");
+    fs::create_dir_all(&files)?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/support/noop.rs");
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.args(["--crate-type", "cdylib", "--edition", "2024", "-O", "-o"]).arg(files.join("libnoop.so")).arg(source);
+    anyhow::ensure!(rustc.status()?.success(), "the no-op kernel does not compile");
+    let layers = "schema = 1\n\n[[layer]]\nname = \"RMSNorm\"\ncontract = \"rms_norm\"\ndtypes = [\"f32\"]\n\
+        forward = { function = \"noop_rms_norm\", args = [\"out\", \"x\", \"weight\", \"eps\"] }\n";
+    fs::write(files.join("layers.toml"), layers)?;
+    let variant: Variant = format!("tvm-ffi01-cpu-{}-{}", std::env::consts::ARCH, std::env::consts::OS).parse()?;
+    let spec = PackSpec {
+        repo: "kernelhub-bench/noop".parse()?,
+        version: 1,
+        license: "Apache-2.0".to_owned(),
+        description: None,
+        variant,
+        backend: BackendInfo::of(&variant),
+        provenance: None,
+    };
+    let packed = pack::pack_variant(&files, &spec, folder)?;
+    let manifest = pack::manifest(&spec, std::slice::from_ref(&packed), folder)?;
+    pack::write_manifest(&manifest, folder)?;
+    let location = Location::Local(folder.join("noop.toml"));
+    let mut policy = Policy::builtin();
+    let text = "schema = 1\n[[repo]]\nname = \"kernelhub-bench/noop\"\ntrust = true\nfrom = [\"archive\"]\n";
+    policy.add(text, Level::Program, Path::new("the benchmark"))?;
+    let builder = Hub::builder().cache(folder.join("cache")).offline(true).policy(policy);
+    Ok(builder.manifest(manifest, location).build()?)
+}
 
 /// The packs' manifests and a cache folder for this run.
 pub(crate) struct Registry {

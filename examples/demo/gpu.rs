@@ -52,7 +52,7 @@ mod parity {
             LayerKernel::RmsNorm(kernel) => {
                 let (x, weight) = (values(ROWS * WIDTH), values(WIDTH));
                 let upload = |shape: &[usize], data: &[f32]| device.upload(DType::F32, shape, &bytes(data));
-                let out = kernel.forward_gpu(&upload(&[ROWS, WIDTH], &x)?, &upload(&[WIDTH], &weight)?, EPS)?;
+                let out = kernel.forward_gpu(&upload(&[ROWS, WIDTH], &x)?, &upload(&[WIDTH], &weight)?, EPS, 0.0)?;
                 let expected = x.chunks(WIDTH).flat_map(|row| {
                     let mean = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / WIDTH as f64;
                     let scale = (mean + f64::from(EPS)).sqrt().recip();

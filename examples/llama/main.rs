@@ -8,7 +8,7 @@
 
 use anyhow::Context as _;
 use clap::Parser;
-use kernelhub::hub::Hub;
+use kernelhub::hub::{CONFIG_FILE, Hub};
 use kernelhub::swap::KernelConfig;
 
 #[path = "mod.rs"]
@@ -19,7 +19,7 @@ mod llama;
 struct Options {
     #[command(flatten)]
     generate: llama::options::GenerateOptions,
-    /// Take the layers over by kernels: the standard mapping.
+    /// Take the layers over by kernels: those that kernels.toml beside the weights says, else the default mapping.
     #[arg(long)]
     use_kernels: bool,
 }
@@ -29,7 +29,16 @@ fn main() -> anyhow::Result<()> {
     let (model, tokenizer) = options.generate.load().context("cannot load the model")?;
     if options.use_kernels {
         let hub = Hub::builder().build()?;
-        let report = model.use_kernels(&hub, &KernelConfig::standard()?)?;
+        let path = &options.generate.model;
+        let folder = if path.is_dir() { path } else { path.parent().context("the model's file has no folder")? };
+        let config = match KernelConfig::load(folder)? {
+            Some(config) => {
+                eprintln!("kernels are those of {}", folder.join(CONFIG_FILE).display());
+                config
+            }
+            None => KernelConfig::standard()?,
+        };
+        let report = model.use_kernels(&hub, &config)?;
         eprintln!("{report}");
     }
     let result = options.generate.answer(&model, &tokenizer)?;

@@ -5,7 +5,8 @@ use candle_nn::{Embedding, Linear};
 use kernelhub::host::candle::{
     Attention, CausalMasks, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle, device_key_of,
 };
-use kernelhub::swap::{KernelConfig, KernelProvider, Mode, Plan, Report, Slots, SwapError};
+use kernelhub::swap::{KernelConfig, KernelProvider, Plan, Report, Slots, SwapError};
+use kernelhub::variant::DeviceKey;
 
 use super::config::Config;
 use super::error::{ModelError, Result};
@@ -54,9 +55,22 @@ impl Cache {
 impl Llama {
     /// Builds the model from its tensors.
     pub fn load(weights: &Weights) -> Result<Self> {
+        Self::load_into(weights, Slots::new(device_key_of(weights.device())))
+    }
+
+    /// The layers of a model, as a configuration alone tells them, for planning on any kind of device. Reads no weights,
+    /// and holds none.
+    pub fn outline(config: Config, dtype: DType, device: DeviceKey) -> Result<Slots> {
+        let slots = Slots::new(device);
+        // No layer depends on how many positions there are, and their tables are real memory.
+        let config = Config { max_positions: 1, ..config };
+        Self::load_into(&Weights::outline(config, dtype), slots.clone())?;
+        Ok(slots)
+    }
+
+    fn load_into(weights: &Weights, slots: Slots) -> Result<Self> {
         let config = weights.config().clone();
         let (dtype, device) = (weights.dtype(), weights.device().clone());
-        let slots = Slots::new(device_key_of(&device));
         let tables = rope::tables(&config, config.max_positions, dtype, &device)?;
         let embedding = weights.tensor("model.embed_tokens.weight", &[config.vocabulary, config.hidden])?;
         let parts = Parts { weights, config: &config, slots: &slots, tables: &tables, masks: &CausalMasks::default() };
@@ -93,12 +107,12 @@ impl Llama {
 
     /// Readies the layers for training: only kernels with a backward stay.
     pub fn train(&self) -> Report {
-        self.slots.set_mode(Mode::Training)
+        self.slots.train()
     }
 
     /// Readies the layers for inference.
     pub fn eval(&self) -> Report {
-        self.slots.set_mode(Mode::Inference)
+        self.slots.eval()
     }
 
     /// The layers that kernels can take over.

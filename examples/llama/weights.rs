@@ -27,9 +27,19 @@ pub struct Weights {
 }
 
 enum Source {
-    Gguf { content: Content, file: Mutex<BufReader<File>> },
-    Safetensors { shards: Vec<BufferedSafetensors>, shard_of: HashMap<String, usize> },
-    Random { random: Mutex<Random> },
+    Gguf {
+        content: Content,
+        file: Mutex<BufReader<File>>,
+    },
+    Safetensors {
+        shards: Vec<BufferedSafetensors>,
+        shard_of: HashMap<String, usize>,
+    },
+    Random {
+        random: Mutex<Random>,
+    },
+    /// One element, seen as every tensor that is asked for.
+    Outline,
 }
 
 impl Weights {
@@ -43,6 +53,13 @@ impl Weights {
     pub fn random(config: Config, seed: u64, dtype: DType, device: &Device) -> Self {
         let source = Source::Random { random: Mutex::new(Random::new(seed)) };
         Self { source, config, origin: "random weights".to_owned(), dtype, device: device.clone(), variables: None }
+    }
+
+    /// Tensors of the right shapes that hold one element each, however large they are: for a model that is planned and
+    /// never run.
+    pub fn outline(config: Config, dtype: DType) -> Self {
+        let (source, device) = (Source::Outline, Device::Cpu);
+        Self { source, config, origin: "no weights".to_owned(), dtype, device, variables: None }
     }
 
     /// Hands out variables from here on, for training. They are collected in [`variables`](Self::variables).
@@ -86,7 +103,7 @@ impl Weights {
                 gguf_name(name).is_some_and(|name| content.tensor_infos.contains_key(&name))
             }
             Source::Safetensors { shard_of, .. } => shard_of.contains_key(name),
-            Source::Random { .. } => true,
+            Source::Random { .. } | Source::Outline => true,
         }
     }
 
@@ -98,6 +115,11 @@ impl Weights {
 
     /// Several tensors as one, joined along their rows.
     pub fn fused(&self, parts: &[(&str, &[usize])]) -> Result<Tensor> {
+        if matches!(self.source, Source::Outline) {
+            // The layer that takes it copies what does not lie in one piece, and plans by its rows alone.
+            let rows = parts.iter().filter_map(|(_, shape)| shape.first()).sum::<usize>();
+            return Ok(Tensor::zeros((rows, 1), self.dtype, &self.device)?);
+        }
         let tensors = parts.iter().map(|(name, shape)| self.read(name, shape)).collect::<Result<Vec<_>>>()?;
         let names: Vec<_> = parts.iter().map(|(name, _)| *name).collect();
         self.hand_out(&names.join("+"), Tensor::cat(&tensors, 0)?)
@@ -129,6 +151,12 @@ impl Weights {
             Source::Random { random } => {
                 let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
                 random_tensor(&mut random, name, shape).map_err(unreadable)?
+            }
+            Source::Outline => {
+                // As wide as the fused projection before it is made in `fused`.
+                let one = name.ends_with("mlp.down_proj.weight") && shape.len() == 2;
+                let shape = if one { [1, shape[1]].to_vec() } else { shape.to_vec() };
+                return Ok(Tensor::zeros((), self.dtype, &self.device)?.broadcast_as(shape)?);
             }
             Source::Safetensors { shards, shard_of } => {
                 let view = shards[*shard_of.get(name).ok_or_else(missing)?].get(name).map_err(unreadable)?;

@@ -3,9 +3,92 @@
 
 use kernelhub_abi::TVMFFIAny;
 
+use super::contract::{ATTENTION, index_of};
 use super::kernel::Route;
+use super::native::NativeBinding;
 use super::output::collect_output;
-use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
+use super::{BindError, Element, LayerMeta, Parameter, TensorMut, TensorRef};
+
+const OPTIONS: OptionPlaces = OptionPlaces::of(ATTENTION);
+
+/// How far from its own position a query sees, both ends included; see [`super::Contract::Attention`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Window {
+    /// Keys before the query's position; `None`: all.
+    pub left: Option<u32>,
+    /// Keys after the query's position; `None`: all, unless the attention is causal.
+    pub right: Option<u32>,
+}
+
+/// What attention computes, beside its tensors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionOptions {
+    /// What multiplies the scores, as a rule `1 / sqrt(head_dim)`.
+    pub softmax_scale: f64,
+    /// Whether a query sees no key after its own position.
+    pub causal: bool,
+    /// How far a query sees.
+    pub window: Window,
+    /// Above 0: the scaled scores become `softcap * tanh(score / softcap)`. 0: they stay.
+    pub softcap: f64,
+}
+
+impl AttentionOptions {
+    /// Attention to all keys, or causal attention, without a window and a softcap.
+    #[must_use]
+    pub fn new(softmax_scale: f64, causal: bool) -> Self {
+        Self { softmax_scale, causal, window: Window::default(), softcap: 0.0 }
+    }
+
+    /// The values of `softmax_scale`, `causal`, `window_left`, `window_right` and `softcap`, where `native` takes them.
+    pub(super) fn values(
+        &self,
+        meta: &LayerMeta,
+        native: &NativeBinding,
+        places: OptionPlaces,
+    ) -> Result<[TVMFFIAny; 5], BindError> {
+        let (scale, window, softcap) = (self.softmax_scale, self.window, self.softcap);
+        native.check_option(meta, places.window_left, window.left.is_none())?;
+        native.check_option(meta, places.window_right, window.right.is_none())?;
+        native.check_option(meta, places.softcap, softcap == 0.0)?;
+        if !scale.is_finite() {
+            return Err(meta.scalar_fault("softmax_scale", format!("is {scale}; expected a finite number")));
+        }
+        if !(softcap >= 0.0 && softcap.is_finite()) {
+            return Err(meta.scalar_fault("softcap", format!("is {softcap}; expected 0 or a number above it")));
+        }
+        Ok([
+            TVMFFIAny::float(scale),
+            TVMFFIAny::bool(self.causal),
+            TVMFFIAny::int(window.left.map_or(-1, i64::from)),
+            TVMFFIAny::int(window.right.map_or(-1, i64::from)),
+            TVMFFIAny::float(softcap),
+        ])
+    }
+}
+
+/// Where a contract's table has the options of attention.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OptionPlaces {
+    window_left: usize,
+    window_right: usize,
+    softcap: usize,
+}
+
+impl OptionPlaces {
+    pub(super) const fn of(table: &[Parameter]) -> Self {
+        Self {
+            window_left: index_of(table, "window_left"),
+            window_right: index_of(table, "window_right"),
+            softcap: index_of(table, "softcap"),
+        }
+    }
+}
+
+/// Whether each key-value head serves as many query heads.
+pub(super) fn is_grouped(heads: i64, kv_heads: i64) -> bool {
+    if kv_heads == 0 { heads == 0 } else { heads % kv_heads == 0 }
+}
 
 /// A kernel for [`super::Contract::Attention`].
 #[derive(Debug)]
@@ -26,31 +109,31 @@ impl AttentionKernel {
     /// # Shapes
     /// `q`: `[batch, heads, q_len, head_dim]`; `k`, `v`: `[batch, kv_heads, kv_len, head_dim]`, all with any strides
     /// on the first three axes and adjacent elements on the last; `out`: `[batch, q_len, heads, head_dim]`, row-major.
-    /// `heads` is a multiple of `kv_heads`. One dtype for all, one of the kernel's. With `causal`, query `i` sees keys
-    /// `0 ..= kv_len - q_len + i`.
+    /// `heads` is a multiple of `kv_heads`. One dtype for all, one of the kernel's. Which keys a query sees is
+    /// told at [`super::Contract::Attention`].
     ///
     /// # Errors
-    /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, or the kernel's own error.
+    /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for a
+    /// window or a softcap when the kernel takes none, or the kernel's own error.
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
         q: &TensorRef<'_>,
         k: &TensorRef<'_>,
         v: &TensorRef<'_>,
-        softmax_scale: f64,
-        causal: bool,
+        options: &AttentionOptions,
     ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (out, q, k, v) = (out.view(), q.view(), k.view(), v.view());
+        let [scale, causal, left, right, softcap] = options.values(meta, native, OPTIONS)?;
+        let (out, q, k, v) = (&out.view(), &q.view(), &k.view(), &v.view());
         let &[batch, heads, q_len, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[batch, heads, q_len, head_dim]".to_owned()));
         };
         let &[_, kv_heads, kv_len, _] = k.shape() else {
             return Err(meta.shape_fault("k", k, "[batch, kv_heads, kv_len, head_dim]".to_owned()));
         };
-        let grouped = if kv_heads == 0 { heads == 0 } else { heads % kv_heads == 0 };
-        if !grouped {
+        if !is_grouped(heads, kv_heads) {
             let expected = format!("[batch, kv_heads, kv_len, head_dim] with kv_heads a divisor of {heads} heads");
             return Err(meta.shape_fault("k", k, expected));
         }
@@ -69,14 +152,7 @@ impl AttentionKernel {
         let (q, k, v) =
             (q.with_heads_and_seq_swapped(), k.with_heads_and_seq_swapped(), v.with_heads_and_seq_swapped());
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
-        let values = [
-            TVMFFIAny::tensor(&raw mut out),
-            TVMFFIAny::tensor(&raw mut q),
-            TVMFFIAny::tensor(&raw mut k),
-            TVMFFIAny::tensor(&raw mut v),
-            TVMFFIAny::float(softmax_scale),
-            TVMFFIAny::bool(causal),
-        ];
+        let values = [out.value(), q.value(), k.value(), v.value(), scale, causal, left, right, softcap];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
         // were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }
@@ -92,11 +168,8 @@ impl AttentionKernel {
         k: &TensorRef<'_>,
         v: &TensorRef<'_>,
         shape: &[usize],
-        softmax_scale: f64,
-        causal: bool,
+        options: &AttentionOptions,
     ) -> Result<Vec<T>, BindError> {
-        collect_output(shape, |data| {
-            self.forward(&mut TensorMut::uninit::<T>(data, shape)?, q, k, v, softmax_scale, causal)
-        })
+        collect_output(shape, |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, q, k, v, options))
     }
 }

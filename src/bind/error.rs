@@ -29,7 +29,7 @@ pub enum BindError {
         known: Vec<&'static str>,
     },
     /// A function's arguments are not those of its contract.
-    #[error("{kernel}: the arguments of {function} do not fit the contract {contract}: {reason}; the contract has {}", .parameters.join(", "))]
+    #[error("{kernel}: the arguments of {function} do not fit the contract {contract}: {reason}; the contract has {}{}", .parameters.join(", "), and_may_have(.optional))]
     Arguments {
         /// The kernel and layer.
         kernel: String,
@@ -39,8 +39,78 @@ pub enum BindError {
         contract: &'static str,
         /// Which argument is missing, doubled or unknown.
         reason: String,
-        /// The contract's parameters.
+        /// The contract's mandatory parameters.
         parameters: Vec<&'static str>,
+        /// The contract's optional parameters.
+        optional: Vec<&'static str>,
+        /// The parameter that an unknown name comes near to.
+        suggestion: Option<&'static str>,
+    },
+    /// A layer declares a rounding order that its contract does not have.
+    #[error("{kernel}: the contract {contract} has no rounding {rounding:?}; it has {}", .allowed.join(", "))]
+    Rounding {
+        /// The kernel and layer.
+        kernel: String,
+        /// The contract.
+        contract: &'static str,
+        /// The order as declared.
+        rounding: String,
+        /// The contract's orders, the default first.
+        allowed: Vec<&'static str>,
+        /// The order that the declared one comes near to.
+        suggestion: Option<&'static str>,
+    },
+    /// A layer declares a backward function and its contract has none.
+    #[error("{kernel}: the backward function {function} has no place in the contract {contract}{}", if *.is_own { ", whose forward function computes the gradient, too" } else { "" })]
+    BackwardRefused {
+        /// The kernel and layer.
+        kernel: String,
+        /// The function as declared.
+        function: String,
+        /// The contract.
+        contract: &'static str,
+        /// Whether the forward function is the backward function.
+        is_own: bool,
+    },
+    /// A backward was asked of a kernel that has none.
+    #[error("{kernel} has no backward")]
+    NoBackward {
+        /// The kernel and layer.
+        kernel: String,
+    },
+    /// A call passes a value for an optional parameter that the kernel's function does not take.
+    #[error("{kernel} does not take {option}; it computes only with {default}")]
+    Option {
+        /// The kernel and layer.
+        kernel: String,
+        /// The contract's parameter.
+        option: &'static str,
+        /// What the kernel computes with.
+        default: String,
+    },
+    /// A number that the contract does not allow.
+    #[error("{kernel}: {argument} {reason}")]
+    Scalar {
+        /// The kernel and layer.
+        kernel: String,
+        /// The contract's parameter.
+        argument: &'static str,
+        /// What is wrong, expected and actual.
+        reason: String,
+    },
+    /// An index that points outside the tensor that it is for.
+    #[error("{kernel}: element {position} of {argument} is {actual}; expected {expected}")]
+    Index {
+        /// The kernel and layer.
+        kernel: String,
+        /// The contract's parameter.
+        argument: &'static str,
+        /// Which element, in row-major order.
+        position: usize,
+        /// What it is.
+        actual: i64,
+        /// What it may be.
+        expected: String,
     },
     /// The kernel has no function or shader for the memory that the call's tensors are in.
     #[error("{kernel} is a {code} kernel and cannot run on tensors in {memory} memory")]
@@ -153,10 +223,27 @@ pub enum BindError {
     },
 }
 
+/// The end of the sentence that lists a contract's parameters.
+fn and_may_have(optional: &[&str]) -> String {
+    if optional.is_empty() { String::new() } else { format!(" and may have {}", optional.join(", ")) }
+}
+
 impl BindError {
     #[cold]
     pub(super) fn view(len: usize, shape: &[usize], strides: &[usize]) -> Self {
         Self::View { len, shape: shape.to_vec(), strides: strides.to_vec() }
+    }
+
+    /// [`Self::view`] with the strides of a row-major view.
+    #[cold]
+    pub(super) fn row_major_view(len: usize, shape: &[usize]) -> Self {
+        let mut strides = vec![0; shape.len()];
+        let mut stride = 1_usize;
+        for (slot, extent) in strides.iter_mut().zip(shape).rev() {
+            *slot = stride;
+            stride = stride.saturating_mul((*extent).max(1));
+        }
+        Self::view(len, shape, &strides)
     }
 }
 
@@ -171,6 +258,16 @@ impl Hint for BindError {
                     || "a newer version of kernelhub may know it".to_owned(),
                     |near| format!("did you mean {near:?}?"),
                 ))
+            }
+            Self::Arguments { suggestion, .. } | Self::Rounding { suggestion, .. } => {
+                suggestion.map(|near| format!("did you mean {near}?"))
+            }
+            Self::BackwardRefused { .. } => Some("leave `backward` out of the layer's table".to_owned()),
+            Self::NoBackward { .. } => {
+                Some("map the layer to a kernel with a backward, or train with its reference code".to_owned())
+            }
+            Self::Option { .. } => {
+                Some("map the layer to a kernel that takes it, or leave this layer to its reference code".to_owned())
             }
             Self::Layout { .. } => Some("make the tensor contiguous first".to_owned()),
             Self::Dtype { .. } => Some("convert the tensor, or leave this layer to its reference code".to_owned()),

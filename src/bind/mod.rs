@@ -8,26 +8,46 @@
 //! limits are checked before the call, on every call, without an allocation. What cannot be checked is that the
 //! kernel's machine code does what its contract says; that is the trust that [`crate::verify`] stands for.
 
+mod activation;
+mod add_rms_norm;
 mod attention;
+mod attention_indices;
+mod attention_paged;
+mod attention_varlen;
 mod checks;
 mod contract;
+mod cross_entropy;
+mod embedding;
 mod error;
 mod gated_activation;
 mod kernel;
+mod layer_norm;
+mod linear;
 mod native;
 mod output;
+mod parity;
 mod rms_norm;
 mod rotary;
+mod rounding;
 #[cfg(feature = "wgpu")]
 mod shader;
 mod tensor;
 
-pub use attention::AttentionKernel;
-pub use contract::{Activation, Contract};
+pub use activation::ActivationKernel;
+pub use add_rms_norm::AddRmsNormKernel;
+pub use attention::{AttentionKernel, AttentionOptions, Window};
+pub use attention_paged::{AttentionPagedKernel, PagedKeys};
+pub use attention_varlen::AttentionVarlenKernel;
+pub use contract::{Activation, Contract, GatedActivation, Parameter, ParameterKind};
+pub use cross_entropy::CrossEntropyKernel;
+pub use embedding::EmbeddingKernel;
 pub use error::BindError;
 pub use gated_activation::GatedActivationKernel;
 pub use kernel::{Code, KernelIdentity, LayerKernel, LayerMeta, bind};
-
+pub use layer_norm::LayerNormKernel;
+pub use linear::LinearKernel;
+pub use parity::{ParityError, ParityReport};
 pub use rms_norm::RmsNormKernel;
 pub use rotary::{RotaryKernel, RotaryStyle};
-pub use tensor::{Element, MAX_RANK, TensorMut, TensorRef};
+pub use rounding::{Rounding, Tolerance};
+pub use tensor::{Element, IndexElement, MAX_RANK, TensorMut, TensorRef};

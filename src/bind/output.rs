@@ -30,3 +30,20 @@ pub(super) fn collect_output<T: Element>(
     unsafe { output.set_len(len) };
     Ok(output)
 }
+
+/// [`collect_output`] for a function with two outputs.
+///
+/// # Errors
+/// As [`collect_output`].
+pub(super) fn collect_outputs<T: Element>(
+    first: &[usize],
+    second: &[usize],
+    fill: impl FnOnce(&mut [MaybeUninit<T>], &mut [MaybeUninit<T>]) -> Result<(), BindError>,
+) -> Result<(Vec<T>, Vec<T>), BindError> {
+    let mut other = Vec::new();
+    let output = collect_output(first, |first| {
+        other = collect_output(second, |second| fill(first, second))?;
+        Ok(())
+    })?;
+    Ok((output, other))
+}

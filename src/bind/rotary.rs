@@ -47,9 +47,40 @@ impl RotaryKernel {
         sin: &TensorRef<'_>,
         style: RotaryStyle,
     ) -> Result<(), BindError> {
+        self.turn(out, x, cos, sin, style, false)
+    }
+
+    /// Turns each head back by the angles of its position: what undoes [`Self::forward`] where `cos^2 + sin^2` is 1, and
+    /// for any tables the gradient for `x`, from the gradient of the output. The tables get no gradient.
+    ///
+    /// # Shapes
+    /// As [`Self::forward`], `x` being the output's gradient and `out` the gradient for the input.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn turn_back(
+        &self,
+        out: &mut TensorMut<'_>,
+        x: &TensorRef<'_>,
+        cos: &TensorRef<'_>,
+        sin: &TensorRef<'_>,
+        style: RotaryStyle,
+    ) -> Result<(), BindError> {
+        self.turn(out, x, cos, sin, style, true)
+    }
+
+    fn turn(
+        &self,
+        out: &mut TensorMut<'_>,
+        x: &TensorRef<'_>,
+        cos: &TensorRef<'_>,
+        sin: &TensorRef<'_>,
+        style: RotaryStyle,
+        conj: bool,
+    ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (out, x, cos, sin) = (out.view(), x.view(), cos.view(), sin.view());
+        let (out, x, cos, sin) = (&out.view(), &x.view(), &cos.view(), &sin.view());
         let &[batch, heads, seq, head_dim] = x.shape() else {
             return Err(meta.shape_fault("x", x, "[batch, heads, seq, head_dim]".to_owned()));
         };
@@ -86,15 +117,8 @@ impl RotaryKernel {
         let (mut cos, mut sin) = (cos.dl_tensor(), sin.dl_tensor());
         let mut out1 = out_halves[0].dl_tensor();
         let mut out2 = out_halves[1].dl_tensor();
-        let values = [
-            TVMFFIAny::tensor(&raw mut x1),
-            TVMFFIAny::tensor(&raw mut x2),
-            TVMFFIAny::tensor(&raw mut cos),
-            TVMFFIAny::tensor(&raw mut sin),
-            TVMFFIAny::tensor(&raw mut out1),
-            TVMFFIAny::tensor(&raw mut out2),
-            TVMFFIAny::bool(false),
-        ];
+        let values =
+            [x1.value(), x2.value(), cos.value(), sin.value(), out1.value(), out2.value(), TVMFFIAny::bool(conj)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely, and its halves share no
         // element; shapes, dtypes and strides were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }
@@ -113,5 +137,20 @@ impl RotaryKernel {
         style: RotaryStyle,
     ) -> Result<Vec<T>, BindError> {
         collect_output(shape, |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, cos, sin, style))
+    }
+
+    /// [`Self::turn_back`] into memory of its own, row-major with the shape `shape`: `[batch, heads, seq, head_dim]`.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn turn_back_to_vec<T: Element>(
+        &self,
+        x: &TensorRef<'_>,
+        shape: &[usize],
+        cos: &TensorRef<'_>,
+        sin: &TensorRef<'_>,
+        style: RotaryStyle,
+    ) -> Result<Vec<T>, BindError> {
+        collect_output(shape, |data| self.turn_back(&mut TensorMut::uninit::<T>(data, shape)?, x, cos, sin, style))
     }
 }

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
+use super::contract::{RMS_NORM, index_of};
 use super::kernel::Route;
-use super::{BindError, Contract, GatedActivationKernel, LayerMeta, RmsNormKernel};
+use super::native::Absent;
+use super::{ActivationKernel, BindError, Contract, GatedActivation, GatedActivationKernel, LayerMeta, RmsNormKernel};
 use crate::digest::Sha256Digest;
 use crate::dtype::DType;
 use crate::gpu::{Device, GpuError, GpuTensor, ParamValue, ShaderKernel};
+use crate::hint::nearest;
 use crate::manifest::LayerSpec;
 use crate::verify::VerifiedSnapshot;
 
@@ -15,17 +18,32 @@ use crate::verify::VerifiedSnapshot;
 pub(super) struct ShaderRoute {
     kernel: ShaderKernel,
     entry: String,
+    absent: Absent,
     path: PathBuf,
     sha256: Sha256Digest,
 }
 
-/// The tensors and parameters that a shader of a contract declares; `None` for a contract that has no shader form.
-fn declarations(contract: Contract) -> Option<(&'static [&'static str], &'static [&'static str])> {
-    match contract {
-        Contract::RmsNorm => Some((&["x", "weight", "out"], &["rows", "width", "eps"])),
-        Contract::GatedActivation(_) => Some((&["x", "out"], &["rows", "width"])),
-        Contract::Rotary | Contract::Attention => None,
-    }
+const OFFSET: usize = index_of(RMS_NORM, "offset");
+
+/// What a shader of a contract declares.
+#[derive(Debug, Clone, Copy)]
+struct Declarations {
+    tensors: &'static [&'static str],
+    /// Parameters that every shader declares.
+    params: &'static [&'static str],
+    /// Parameters that a shader may declare: the contract's optional ones.
+    optional: &'static [&'static str],
+}
+
+/// `None` for a contract that has no shader form.
+fn declarations(contract: Contract) -> Option<Declarations> {
+    let (tensors, params, optional): (&[_], &[_], &[_]) = match contract {
+        Contract::RmsNorm => (&["x", "weight", "out"], &["rows", "width", "eps"], &["offset"]),
+        Contract::GatedActivation(GatedActivation::Fatrelu) => (&["x", "out"], &["rows", "width", "threshold"], &[]),
+        Contract::Activation(_) | Contract::GatedActivation(_) => (&["x", "out"], &["rows", "width"], &[]),
+        _ => return None,
+    };
+    Some(Declarations { tensors, params, optional })
 }
 
 impl ShaderRoute {
@@ -43,16 +61,21 @@ impl ShaderRoute {
             incomplete(format!("the shader file {} is not among the pack's verified texts", binding.file))
         })?;
         let failed = |source| BindError::Shader { kernel: kernel.to_owned(), source: Box::new(source) };
-        let compiled = ShaderKernel::compile(device, binding, text).map_err(failed)?;
-        let (tensors, params) = declarations(contract)
+        let compiled = ShaderKernel::compile(device, binding, text).map_err(failed)?.with_can_compile(spec.can_compile);
+        let Declarations { tensors, params, optional } = declarations(contract)
             .ok_or_else(|| incomplete(format!("the contract {contract} has no shader form in this version")))?;
         let signature = compiled.signature();
         let declared = signature.tensors.iter().map(|tensor| tensor.name.as_str());
-        check_names(kernel, &binding.entry, contract, declared, tensors)?;
+        check_names(kernel, &binding.entry, contract, declared, (tensors, &[]))?;
         let declared = signature.params.iter().map(|param| param.name.as_str());
-        check_names(kernel, &binding.entry, contract, declared, params)?;
+        check_names(kernel, &binding.entry, contract, declared, (params, optional))?;
+        let absent = Absent::of(contract.forward(), |name| {
+            let is_optional = contract.forward().iter().any(|known| known.name == name && known.kind.is_optional());
+            !is_optional || signature.params.iter().any(|param| param.name == name)
+        });
         Ok(Self {
             kernel: compiled,
+            absent,
             entry: binding.entry.clone(),
             path: binding.file.below(snapshot.root()),
             sha256: Sha256Digest::of(text.as_bytes()),
@@ -62,6 +85,16 @@ impl ShaderRoute {
     /// Entry point, file and digest, for the kernel's identity.
     pub(super) fn code(&self) -> (String, PathBuf, Sha256Digest) {
         (self.entry.clone(), self.path.clone(), self.sha256)
+    }
+
+    /// The optional parameters that the shader does not declare.
+    pub(super) fn absent(&self) -> Absent {
+        self.absent
+    }
+
+    /// The device that it was compiled for.
+    pub(super) fn device(&self) -> &Device {
+        self.kernel.device()
     }
 
     fn launch(
@@ -80,10 +113,13 @@ fn check_names<'a>(
     entry: &str,
     contract: Contract,
     declared: impl Iterator<Item = &'a str>,
-    parameters: &'static [&'static str],
+    (parameters, optional): (&'static [&'static str], &'static [&'static str]),
 ) -> Result<(), BindError> {
     let declared: Vec<&str> = declared.collect();
-    let unknown = declared.iter().find(|name| !parameters.contains(name)).map(|name| format!("{name} is no parameter"));
+    let unknown = declared.iter().find(|name| !parameters.contains(name) && !optional.contains(name));
+    let near = unknown.and_then(|name| nearest(name, parameters.iter().chain(optional).copied()));
+    let suggestion = parameters.iter().chain(optional).copied().find(|name| near == Some(*name));
+    let unknown = unknown.map(|name| format!("{name} is no parameter"));
     let absent = parameters.iter().find(|name| !declared.contains(name)).map(|name| format!("{name} is not declared"));
     match unknown.or(absent) {
         None => Ok(()),
@@ -93,6 +129,8 @@ fn check_names<'a>(
             contract: contract.as_str(),
             reason,
             parameters: parameters.to_vec(),
+            optional: optional.to_vec(),
+            suggestion,
         }),
     }
 }
@@ -111,7 +149,7 @@ impl Route {
 
 impl LayerMeta {
     #[cold]
-    fn shader_fault(&self, source: GpuError) -> BindError {
+    pub(super) fn shader_fault(&self, source: GpuError) -> BindError {
         BindError::Shader { kernel: self.identity.to_string(), source: Box::new(source) }
     }
 
@@ -152,9 +190,19 @@ impl RmsNormKernel {
     ///
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract, or the device's own error.
-    pub fn forward_gpu(&self, x: &GpuTensor, weight: &GpuTensor, eps: f32) -> Result<GpuTensor, BindError> {
+    pub fn forward_gpu(
+        &self,
+        x: &GpuTensor,
+        weight: &GpuTensor,
+        eps: f32,
+        offset: f32,
+    ) -> Result<GpuTensor, BindError> {
         let meta = &self.meta;
         let shader = self.route.shader(meta)?;
+        let has_offset = !shader.absent.has(OFFSET);
+        if !has_offset && offset != 0.0 {
+            return Err(meta.option_fault(&RMS_NORM[OFFSET]));
+        }
         let Some((&hidden, rows)) = x.shape().split_last() else {
             return Err(meta.gpu_shape_fault("x", x, "[..., hidden]".to_owned()));
         };
@@ -166,8 +214,33 @@ impl RmsNormKernel {
         meta.check_width("x", hidden)?;
         let [rows, width] = meta.gpu_extents(x, rows, hidden)?;
         let out = x.device().empty(x.dtype(), x.shape()).map_err(|source| meta.shader_fault(source))?;
-        let params = [("rows", rows), ("width", width), ("eps", ParamValue::F32(eps))];
-        shader.launch(meta, &[("x", x), ("weight", weight), ("out", &out)], &params)?;
+        let params =
+            [("rows", rows), ("width", width), ("eps", ParamValue::F32(eps)), ("offset", ParamValue::F32(offset))];
+        let params = &params[..if has_offset { 4 } else { 3 }];
+        shader.launch(meta, &[("x", x), ("weight", weight), ("out", &out)], params)?;
+        Ok(out)
+    }
+}
+
+impl ActivationKernel {
+    /// [`Self::forward`] on a tensor in GPU memory, into a new tensor.
+    ///
+    /// # Shapes
+    /// `x`: `[..., width]`, row-major; the result is like `x`.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the argument that breaks the contract, or the device's own error.
+    pub fn forward_gpu(&self, x: &GpuTensor) -> Result<GpuTensor, BindError> {
+        let meta = &self.meta;
+        let shader = self.route.shader(meta)?;
+        let Some((&width, rows)) = x.shape().split_last() else {
+            return Err(meta.gpu_shape_fault("x", x, "[..., width]".to_owned()));
+        };
+        meta.check_gpu_dtype("x", x, &meta.dtypes)?;
+        meta.check_width("x", width)?;
+        let [rows, width] = meta.gpu_extents(x, rows, width)?;
+        let out = x.device().empty(x.dtype(), x.shape()).map_err(|source| meta.shader_fault(source))?;
+        shader.launch(meta, &[("x", x), ("out", &out)], &[("rows", rows), ("width", width)])?;
         Ok(out)
     }
 }
@@ -181,8 +254,24 @@ impl GatedActivationKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract, or the device's own error.
     pub fn forward_gpu(&self, x: &GpuTensor) -> Result<GpuTensor, BindError> {
+        self.launch_gpu(x, None)
+    }
+
+    /// [`Self::forward_with_threshold`] on a tensor in GPU memory, into a new tensor.
+    ///
+    /// # Shapes
+    /// As [`Self::forward_gpu`].
+    ///
+    /// # Errors
+    /// As [`Self::forward_gpu`].
+    pub fn forward_with_threshold_gpu(&self, x: &GpuTensor, threshold: f32) -> Result<GpuTensor, BindError> {
+        self.launch_gpu(x, Some(threshold))
+    }
+
+    fn launch_gpu(&self, x: &GpuTensor, threshold: Option<f32>) -> Result<GpuTensor, BindError> {
         let meta = &self.meta;
         let shader = self.route.shader(meta)?;
+        self.check_threshold(threshold.is_some())?;
         let (double, rows) = match x.shape().split_last() {
             Some((double, rows)) if double % 2 == 0 => (*double, rows),
             _ => return Err(meta.gpu_shape_fault("x", x, "[..., 2 * d]".to_owned())),
@@ -193,7 +282,14 @@ impl GatedActivationKernel {
         let [rows, width] = meta.gpu_extents(x, rows, double / 2)?;
         shape.push(double / 2);
         let out = x.device().empty(x.dtype(), &shape).map_err(|source| meta.shader_fault(source))?;
-        shader.launch(meta, &[("x", x), ("out", &out)], &[("rows", rows), ("width", width)])?;
+        let tensors = [("x", x), ("out", &out)];
+        match threshold {
+            None => shader.launch(meta, &tensors, &[("rows", rows), ("width", width)])?,
+            Some(threshold) => {
+                let threshold = ("threshold", ParamValue::F32(threshold));
+                shader.launch(meta, &tensors, &[("rows", rows), ("width", width), threshold])?;
+            }
+        }
         Ok(out)
     }
 }

@@ -1,15 +1,20 @@
-//! Borrowed views of tensors in host memory.
-#![expect(unsafe_code, reason = "views carry raw addresses across the C ABI")]
+//! Borrowed tensors in host memory.
+#![expect(unsafe_code, reason = "tensors carry raw addresses across threads")]
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use half::{bf16, f16};
-use kernelhub_abi::{DLDataType, DLDevice, DLTensor, device_type, dtype_code};
 
 use super::BindError;
 use crate::dtype::DType;
+
+mod index;
+mod view;
+
+pub use index::IndexElement;
+pub(super) use view::{TensorArgument, View};
 
 /// The largest number of axes of a view.
 pub const MAX_RANK: usize = 8;
@@ -37,152 +42,14 @@ impl Element for f16 {
     const DTYPE: DType = DType::F16;
 }
 
-/// Extents or strides, in elements, without a heap allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Dims {
-    values: [i64; MAX_RANK],
-    rank: u8,
-}
-
-impl Dims {
-    #[inline]
-    fn new(values: &[usize]) -> Option<Self> {
-        let mut dims = Self { values: [0; MAX_RANK], rank: u8::try_from(values.len()).ok()? };
-        for (slot, value) in dims.values.get_mut(..values.len())?.iter_mut().zip(values) {
-            *slot = i64::try_from(*value).ok()?;
-        }
-        Some(dims)
-    }
-
-    pub(super) fn as_slice(&self) -> &[i64] {
-        &self.values[..usize::from(self.rank)]
-    }
-
-    fn last_mut(&mut self) -> Option<&mut i64> {
-        self.values[..usize::from(self.rank)].last_mut()
-    }
-
-    fn with_middle_axes_swapped(&self) -> Self {
-        let mut swapped = *self;
-        swapped.values.swap(1, 2);
-        swapped
-    }
-}
-
-/// What views of both kinds share.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct View {
-    data: *mut c_void,
-    dtype: DType,
-    shape: Dims,
-    strides: Dims,
-}
-
-impl View {
-    /// A view of `len` elements at `data`; `None` when the shape and strides reach beyond them.
-    // Inlined, with what calls it: a view is large, and copying it from one frame to the next costs more than the checks.
-    #[inline]
-    fn new(data: *mut c_void, len: usize, dtype: DType, shape: &[usize], strides: &[usize]) -> Option<Self> {
-        if shape.len() != strides.len() {
-            return None;
-        }
-        let mut last = 0_usize;
-        for (extent, stride) in shape.iter().zip(strides) {
-            last = last.checked_add(extent.saturating_sub(1).checked_mul(*stride)?)?;
-        }
-        if !shape.contains(&0) && last >= len {
-            return None;
-        }
-        Some(Self { data, dtype, shape: Dims::new(shape)?, strides: Dims::new(strides)? })
-    }
-
-    pub(super) fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    pub(super) fn shape(&self) -> &[i64] {
-        self.shape.as_slice()
-    }
-
-    pub(super) fn strides(&self) -> &[i64] {
-        self.strides.as_slice()
-    }
-
-    pub(super) fn address(&self) -> usize {
-        self.data.addr()
-    }
-
-    /// The DLPack view; valid while `self` stands where it is.
-    pub(super) fn dl_tensor(&self) -> DLTensor {
-        let (code, bits) = match self.dtype {
-            DType::Bf16 => (dtype_code::BFLOAT, 16),
-            DType::F16 => (dtype_code::FLOAT, 16),
-            DType::F32 => (dtype_code::FLOAT, 32),
-            DType::F64 => (dtype_code::FLOAT, 64),
-            DType::I64 => (dtype_code::INT, 64),
-            DType::I32 => (dtype_code::INT, 32),
-            DType::U32 => (dtype_code::UINT, 32),
-            DType::U8 => (dtype_code::UINT, 8),
-        };
-        DLTensor {
-            data: self.data,
-            device: DLDevice { device_type: device_type::CPU, device_id: 0 },
-            ndim: i32::from(self.shape.rank),
-            dtype: DLDataType { code, bits, lanes: 1 },
-            shape: self.shape.values.as_ptr().cast_mut(),
-            strides: self.strides.values.as_ptr().cast_mut(),
-            byte_offset: 0,
-        }
-    }
-
-    /// `[batch, heads, seq, head_dim]` read as `[batch, seq, heads, head_dim]`, or back: the same elements.
-    ///
-    /// # Panics
-    /// When the rank is not four: callers check it first.
-    pub(super) fn with_heads_and_seq_swapped(&self) -> Self {
-        assert_eq!(self.shape.rank, 4, "internal: only rank-4 views have heads");
-        let (shape, strides) = (self.shape.with_middle_axes_swapped(), self.strides.with_middle_axes_swapped());
-        Self { shape, strides, ..*self }
-    }
-
-    /// One half of the last axis: the first or second run of `d / 2` elements, or every other element.
-    pub(super) fn half(&self, interleaved: bool, second: bool) -> Self {
-        let mut half = *self;
-        let extent = self.shape().last().copied().unwrap_or(0) / 2;
-        let stride = self.strides().last().copied().unwrap_or(1);
-        if let Some(last) = half.shape.last_mut() {
-            *last = extent;
-        }
-        if interleaved && let Some(last) = half.strides.last_mut() {
-            *last = stride * 2;
-        }
-        if second {
-            let elements = if interleaved { stride } else { extent * stride };
-            // Extents and strides were made from `usize`.
-            let elements = usize::try_from(elements).unwrap_or_default();
-            // Wrapping: for an empty view the offset is never used as an address.
-            half.data = half.data.wrapping_byte_add(elements.wrapping_mul(self.dtype.size_in_bytes()));
-        }
-        half
-    }
-
-    /// A stride-0 axis of extent `extent` put before axis `at`.
-    pub(super) fn broadcast(&self, at: usize, extent: i64) -> Self {
-        let mut wide = *self;
-        for dims in [&mut wide.shape, &mut wide.strides] {
-            dims.values.copy_within(at..MAX_RANK - 1, at + 1);
-            dims.rank += 1;
-        }
-        wide.shape.values[at] = extent;
-        wide.strides.values[at] = 0;
-        wide
-    }
-}
-
-/// A tensor that a kernel reads.
+/// A tensor that a kernel reads. It borrows its data and its shape, and nothing is copied before a call.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorRef<'a> {
-    view: View,
+    data: *mut c_void,
+    dtype: DType,
+    shape: &'a [usize],
+    /// `None`: row-major.
+    strides: Option<&'a [usize]>,
     _data: PhantomData<&'a [u8]>,
 }
 
@@ -197,11 +64,11 @@ impl<'a> TensorRef<'a> {
     /// # Errors
     /// [`BindError::View`] when the ranks differ or are above [`MAX_RANK`], or the view reaches beyond `data`.
     #[inline]
-    pub fn new<T: Element>(data: &'a [T], shape: &[usize], strides: &[usize]) -> Result<Self, BindError> {
-        let base = data.as_ptr().cast_mut().cast::<c_void>();
-        View::new(base, data.len(), T::DTYPE, shape, strides)
-            .map(|view| Self { view, _data: PhantomData })
-            .ok_or_else(|| BindError::view(data.len(), shape, strides))
+    pub fn new<T: Element>(data: &'a [T], shape: &'a [usize], strides: &'a [usize]) -> Result<Self, BindError> {
+        if !reaches_within(shape, strides, data.len()) {
+            return Err(BindError::view(data.len(), shape, strides));
+        }
+        Ok(Self::checked(data.as_ptr().cast_mut().cast(), T::DTYPE, shape, Some(strides)))
     }
 
     /// A row-major view of the whole slice.
@@ -209,21 +76,31 @@ impl<'a> TensorRef<'a> {
     /// # Errors
     /// As [`TensorRef::new`].
     #[inline]
-    pub fn contiguous<T: Element>(data: &'a [T], shape: &[usize]) -> Result<Self, BindError> {
-        let (strides, rank) = contiguous_strides(shape);
-        Self::new(data, shape, &strides[..rank])
+    pub fn contiguous<T: Element>(data: &'a [T], shape: &'a [usize]) -> Result<Self, BindError> {
+        if !fits_row_major(shape, data.len()) {
+            return Err(BindError::row_major_view(data.len(), shape));
+        }
+        Ok(Self::checked(data.as_ptr().cast_mut().cast(), T::DTYPE, shape, None))
     }
 
     #[inline]
-    pub(super) fn view(&self) -> &View {
-        &self.view
+    fn checked(data: *mut c_void, dtype: DType, shape: &'a [usize], strides: Option<&'a [usize]>) -> Self {
+        Self { data, dtype, shape, strides, _data: PhantomData }
+    }
+
+    /// The view that the checks and the call work on. Large: made where it stays.
+    #[inline]
+    pub(super) fn view(&self) -> View<'a> {
+        View::new(self.data, self.dtype, self.shape, self.strides)
     }
 }
 
 /// A tensor that a kernel writes: row-major, and not read before it is written.
 #[derive(Debug)]
 pub struct TensorMut<'a> {
-    view: View,
+    data: *mut c_void,
+    dtype: DType,
+    shape: &'a [usize],
     _data: PhantomData<&'a mut [u8]>,
 }
 
@@ -236,12 +113,11 @@ impl<'a> TensorMut<'a> {
     /// # Errors
     /// As [`TensorRef::new`].
     #[inline]
-    pub fn uninit<T: Element>(data: &'a mut [MaybeUninit<T>], shape: &[usize]) -> Result<Self, BindError> {
-        let len = data.len();
-        let (strides, rank) = contiguous_strides(shape);
-        View::new(data.as_mut_ptr().cast::<c_void>(), len, T::DTYPE, shape, &strides[..rank])
-            .map(|view| Self { view, _data: PhantomData })
-            .ok_or_else(|| BindError::view(len, shape, &strides[..rank]))
+    pub fn uninit<T: Element>(data: &'a mut [MaybeUninit<T>], shape: &'a [usize]) -> Result<Self, BindError> {
+        if !fits_row_major(shape, data.len()) {
+            return Err(BindError::row_major_view(data.len(), shape));
+        }
+        Ok(Self { data: data.as_mut_ptr().cast(), dtype: T::DTYPE, shape, _data: PhantomData })
     }
 
     /// A row-major view of the whole slice.
@@ -249,31 +125,51 @@ impl<'a> TensorMut<'a> {
     /// # Errors
     /// As [`TensorRef::new`].
     #[inline]
-    pub fn contiguous<T: Element>(data: &'a mut [T], shape: &[usize]) -> Result<Self, BindError> {
-        let len = data.len();
-        let (strides, rank) = contiguous_strides(shape);
-        View::new(data.as_mut_ptr().cast::<c_void>(), len, T::DTYPE, shape, &strides[..rank])
-            .map(|view| Self { view, _data: PhantomData })
-            .ok_or_else(|| BindError::view(len, shape, &strides[..rank]))
+    pub fn contiguous<T: Element>(data: &'a mut [T], shape: &'a [usize]) -> Result<Self, BindError> {
+        if !fits_row_major(shape, data.len()) {
+            return Err(BindError::row_major_view(data.len(), shape));
+        }
+        Ok(Self { data: data.as_mut_ptr().cast(), dtype: T::DTYPE, shape, _data: PhantomData })
     }
 
+    /// As [`TensorRef::view`].
     #[inline]
-    pub(super) fn view(&self) -> &View {
-        &self.view
+    pub(super) fn view(&self) -> View<'_> {
+        View::new(self.data, self.dtype, self.shape, None)
     }
 }
 
-/// Row-major strides; the rank is cut at [`MAX_RANK`], where [`View::new`] then finds the ranks unequal.
+/// Whether a view of these extents and strides stays within `len` elements, with numbers that C's `int64_t` holds.
 #[inline]
-fn contiguous_strides(shape: &[usize]) -> ([usize; MAX_RANK], usize) {
-    let rank = shape.len().min(MAX_RANK);
-    let mut strides = [0; MAX_RANK];
-    let mut stride = 1_usize;
-    for axis in (0..rank).rev() {
-        strides[axis] = stride;
-        stride = stride.saturating_mul(shape[axis].max(1));
+fn reaches_within(shape: &[usize], strides: &[usize], len: usize) -> bool {
+    if shape.len() != strides.len() || shape.len() > MAX_RANK {
+        return false;
     }
-    (strides, rank)
+    let (mut last, mut all, mut is_empty) = (0_usize, 0, false);
+    for (extent, stride) in shape.iter().zip(strides) {
+        all |= extent | stride;
+        is_empty |= *extent == 0;
+        let reach = extent.saturating_sub(1).checked_mul(*stride).and_then(|reach| last.checked_add(reach));
+        let Some(reach) = reach else { return false };
+        last = reach;
+    }
+    (is_empty || last < len) && i64::try_from(all).is_ok()
+}
+
+/// [`reaches_within`] for row-major strides.
+#[inline]
+fn fits_row_major(shape: &[usize], len: usize) -> bool {
+    if shape.len() > MAX_RANK {
+        return false;
+    }
+    // The number of elements, were no axis empty: no stride is larger.
+    let (mut count, mut is_empty) = (1_usize, false);
+    for extent in shape {
+        is_empty |= *extent == 0;
+        let Some(more) = count.checked_mul((*extent).max(1)) else { return false };
+        count = more;
+    }
+    if is_empty { i64::try_from(count).is_ok() } else { count <= len }
 }
 
 #[cfg(test)]
@@ -299,12 +195,11 @@ mod tests {
     #[test]
     fn halves_address_the_elements_of_each_convention() {
         let data = [0.0_f32; 8];
-        let tensor = TensorRef::contiguous(&data, &[2, 4]).unwrap();
-        let view = tensor.view();
-        let bytes = |half: super::View| half.address() - view.address();
+        let view = TensorRef::contiguous(&data, &[2, 4]).unwrap().view();
+        let bytes = |half: super::View<'_>| half.address() - view.address();
         let second = view.half(false, true);
-        assert_eq!((second.shape(), second.strides(), bytes(second)), (&[2, 2][..], &[4, 1][..], 8));
+        assert_eq!((second.shape(), &*second.strides(), bytes(second)), (&[2, 2][..], &[4, 1][..], 8));
         let second = view.half(true, true);
-        assert_eq!((second.shape(), second.strides(), bytes(second)), (&[2, 2][..], &[4, 2][..], 4));
+        assert_eq!((second.shape(), &*second.strides(), bytes(second)), (&[2, 2][..], &[4, 2][..], 4));
     }
 }

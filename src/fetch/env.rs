@@ -129,6 +129,17 @@ impl Environment {
         Ok(environment)
     }
 
+    /// What switches kernels off for every model of the process; `None`: nothing does. The variables mean what they mean
+    /// to the Python tools.
+    #[must_use]
+    pub fn kernels_off(&self) -> Option<&'static str> {
+        match self {
+            Self { use_hub_kernels: false, .. } => Some("USE_HUB_KERNELS says no"),
+            Self { disable_kernel_mapping: true, .. } => Some("DISABLE_KERNEL_MAPPING says yes"),
+            _ => None,
+        }
+    }
+
     /// Every variable that is read, with what it is set to and what is in force.
     #[must_use]
     pub fn variables(&self) -> &[Variable] {
@@ -341,6 +352,16 @@ mod tests {
             assert_eq!(all, [expected; 5], "{value:?}");
         }
         assert!(read(&[]).unwrap().use_hub_kernels && !read(&[("USE_HUB_KERNELS", "0")]).unwrap().use_hub_kernels);
+    }
+
+    #[test]
+    fn the_switches_of_the_environment_say_which_of_them_it_is() {
+        let off = |name: &str, value: &str| read(&[(name, value)]).unwrap().kernels_off();
+        assert_eq!(read(&[]).unwrap().kernels_off(), None);
+        assert_eq!(off("USE_HUB_KERNELS", "1"), None);
+        assert_eq!(off("USE_HUB_KERNELS", "0"), Some("USE_HUB_KERNELS says no"));
+        assert_eq!(off("DISABLE_KERNEL_MAPPING", "1"), Some("DISABLE_KERNEL_MAPPING says yes"));
+        assert_eq!(off("DISABLE_KERNEL_MAPPING", "0"), None);
     }
 
     #[test]

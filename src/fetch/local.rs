@@ -29,6 +29,23 @@ impl LocalSource {
         Self { folders }
     }
 
+    /// The kernel in a folder that is named by its path alone, with the id that reports give it, `local/<name>`, and its
+    /// version.
+    ///
+    /// # Errors
+    /// [`FetchError::LocalFolder`] when there is none in it, or its metadata has no usable name;
+    /// [`FetchError::Metadata`].
+    pub fn of_folder(folder: &Path) -> Result<(RepoId, u32, Self), FetchError> {
+        let refuse = |reason: String| FetchError::LocalFolder { path: folder.to_path_buf(), reason };
+        let builds = find_builds(folder)?;
+        let (_, first) = builds.first().ok_or_else(|| refuse("it holds no build".to_owned()))?;
+        let metadata = read_metadata(first)?;
+        let repo: RepoId = format!("local/{}", metadata.name)
+            .parse()
+            .map_err(|_| refuse(format!("its kernel's name {:?} is no name of a repo", metadata.name)))?;
+        Ok((repo.clone(), metadata.version, Self::new(vec![(repo, folder.to_path_buf())])))
+    }
+
     fn folder(&self, repo: &RepoId) -> Option<&Path> {
         self.folders.iter().find(|(named, _)| named == repo).map(|(_, folder)| folder.as_path())
     }

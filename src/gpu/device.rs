@@ -99,9 +99,11 @@ impl Device {
     /// Waits until everything submitted so far is done.
     ///
     /// # Errors
-    /// [`GpuError::Timeout`] after [`WAIT_LIMIT`], [`GpuError::Lost`], or what the device met on the way.
+    /// [`GpuError::Timeout`] after [`WAIT_LIMIT`], [`GpuError::Lost`], or what the device met on the way;
+    /// [`GpuError::Recording`] while this thread records a graph.
     pub fn wait(&self) -> Result<(), GpuError> {
         let operation = "waiting for the device";
+        self.check_not_recording(operation)?;
         let poll = wgpu::PollType::Wait { submission_index: None, timeout: Some(WAIT_LIMIT) };
         let polled = self.guarded(operation, |device, _| device.poll(poll));
         if let Err(error @ GpuError::Panicked { .. }) = &polled {
@@ -115,6 +117,11 @@ impl Device {
             }
             Err(error) => Err(GpuError::Internal { operation: operation.to_owned(), message: error.to_string() }),
         }
+    }
+
+    /// Tells this device from others while it lives.
+    pub(super) fn number(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
     }
 
     pub(super) fn limits(&self) -> &wgpu::Limits {

@@ -241,6 +241,18 @@ pub enum GpuError {
         /// The other binding.
         other: String,
     },
+    /// Something that a replay cannot repeat was asked for while a graph is recorded.
+    #[error("{operation} while a graph is recorded, which a replay could not repeat")]
+    Recording {
+        /// What was asked for.
+        operation: String,
+    },
+    /// A kernel whose launches must not be recorded.
+    #[error("{kernel} does not promise that its launches can be recorded and replayed")]
+    NotRecordable {
+        /// The shader's file and entry point.
+        kernel: String,
+    },
     /// The grid has no value for these parameters.
     #[error("{kernel}: no grid for these parameters")]
     Grid {
@@ -271,6 +283,12 @@ impl Hint for GpuError {
                 || format!("known features: {}", super::features::names().collect::<Vec<_>>().join(", ")),
                 |near| format!("did you mean {near:?}?"),
             ),
+            Self::Recording { .. } => {
+                "make tensors before the recording, and read results after a replay; launch on the recording".to_owned()
+            }
+            Self::NotRecordable { .. } => {
+                "launch it without a recording; a kernel promises it by can_compile in its layers.toml".to_owned()
+            }
             Self::Aliased { .. } => "give the output a tensor of its own".to_owned(),
             Self::SourceTooLong { .. }
             | Self::Panicked { .. }

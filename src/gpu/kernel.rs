@@ -23,6 +23,7 @@ pub struct ShaderKernel {
     pub(super) elements: Vec<Element>,
     pub(super) layout: wgpu::BindGroupLayout,
     pub(super) pipeline: wgpu::ComputePipeline,
+    can_compile: bool,
 }
 
 impl ShaderKernel {
@@ -65,7 +66,20 @@ impl ShaderKernel {
             Ok::<_, GpuError>((elements, layout, pipeline))
         })??;
         let label = format!("{file}:{}", binding.entry);
-        Ok(Self { device: device.clone(), label, signature, elements, layout, pipeline })
+        Ok(Self { device: device.clone(), label, signature, elements, layout, pipeline, can_compile: false })
+    }
+
+    /// The same kernel with its publisher's promise that launches may be recorded and replayed, or without it. A kernel
+    /// that was just compiled has none.
+    #[must_use]
+    pub fn with_can_compile(self, can_compile: bool) -> Self {
+        Self { can_compile, ..self }
+    }
+
+    /// Whether its launches may be recorded into a [`super::CommandGraph`].
+    #[must_use]
+    pub fn can_compile(&self) -> bool {
+        self.can_compile
     }
 
     /// How it is called.

@@ -47,12 +47,31 @@ impl Device {
     /// Starts recording.
     ///
     /// # Errors
-    /// [`GpuError::Lost`], or another fault of the device.
+    /// [`GpuError::Lost`], or another fault of the device; [`GpuError::Recording`] while this thread records a graph,
+    /// which takes launches of its own ([`super::Recording::launch`]).
     pub fn recorder(&self) -> Result<Recorder, GpuError> {
+        self.check_not_recording("launching outside of the graph")?;
         let encoder = self.guarded("starting to record", |device, _| {
             device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
         })?;
         Ok(Recorder { device: self.clone(), encoder, launches: 0 })
+    }
+}
+
+/// One launch with all that it needs, to be dispatched any number of times.
+pub(super) struct Launch {
+    pipeline: wgpu::ComputePipeline,
+    /// Keeps the tensors and the parameter block.
+    group: wgpu::BindGroup,
+    grid: [u32; 3],
+}
+
+impl Launch {
+    pub(super) fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>) {
+        let [x, y, z] = self.grid;
+        pass.set_pipeline(&self.pipeline);
+        pass.set_bind_group(0, &self.group, &[]);
+        pass.dispatch_workgroups(x, y, z);
     }
 }
 
@@ -111,26 +130,36 @@ impl ShaderKernel {
         tensors: &[(&str, &GpuTensor)],
         params: &[(&str, ParamValue)],
     ) -> Result<(), GpuError> {
-        if !recorder.device.is_same(&self.device) {
+        let Some(launch) = self.prepare(&recorder.device, tensors, params)? else { return Ok(()) };
+        self.device.guarded(&self.recording(), |_, _| {
+            launch.dispatch(&mut recorder.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()));
+        })?;
+        recorder.launches += 1;
+        Ok(())
+    }
+
+    /// Checks the arguments of one launch and makes everything that it needs; nothing for a grid with an axis of 0.
+    pub(super) fn prepare(
+        &self,
+        device: &Device,
+        tensors: &[(&str, &GpuTensor)],
+        params: &[(&str, ParamValue)],
+    ) -> Result<Option<Launch>, GpuError> {
+        if !device.is_same(&self.device) {
             return Err(self.foreign("the recorder"));
         }
         let tensors = self.tensors_in_order(tensors)?;
         let params = self.params_in_order(params)?;
         let grid = self.grid(&params)?;
         if grid.contains(&0) {
-            return Ok(());
+            return Ok(None);
         }
-        let [x, y, z] = grid;
-        let operation = format!("recording {}", self.label);
-        let group = self.device.guarded(&operation, |device, queue| self.bind(device, queue, &tensors, &params))?;
-        self.device.guarded(&operation, |_, _| {
-            let mut pass = recorder.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            pass.set_pipeline(&self.pipeline);
-            pass.set_bind_group(0, &group, &[]);
-            pass.dispatch_workgroups(x, y, z);
-        })?;
-        recorder.launches += 1;
-        Ok(())
+        let group = device.guarded(&self.recording(), |device, queue| self.bind(device, queue, &tensors, &params))?;
+        Ok(Some(Launch { pipeline: self.pipeline.clone(), group, grid }))
+    }
+
+    fn recording(&self) -> String {
+        format!("recording {}", self.label)
     }
 
     /// The grid for these parameters, in the signature's order.

@@ -1,7 +1,7 @@
 //! Compute shaders on any GPU that wgpu reaches.
 //!
 //! Owns: the list of adapters, the device with its limits and its faults, tensors in GPU memory, shaders that were
-//! checked against their declaration, and launches. Refuses: host types (a tensor here is bytes with a dtype and a
+//! checked against their declaration, launches, and graphs of launches that are recorded once and replayed. Refuses: host types (a tensor here is bytes with a dtype and a
 //! shape), op contracts (see [`crate::bind`]), trust (the text comes from a verified pack), environment variables.
 //!
 //! Invariant: every fault of a driver, a device or a shader comes back as a [`GpuError`] from the call that met it. wgpu
@@ -20,6 +20,7 @@ mod adapter;
 mod device;
 mod error;
 mod features;
+mod graph;
 mod guard;
 mod inspect;
 mod kernel;
@@ -29,6 +30,7 @@ mod tensor;
 pub use adapter::{Adapter, AdapterInfo, AdapterKind, AdapterLimits, adapters, adapters_of};
 pub use device::{Device, WAIT_LIMIT};
 pub use error::GpuError;
+pub use graph::{CommandGraph, Recording};
 pub use kernel::{MAX_SOURCE_BYTES, ShaderKernel};
 pub use launch::{ParamValue, Recorder};
 pub use tensor::GpuTensor;

@@ -27,12 +27,13 @@ impl Device {
     ///
     /// # Errors
     /// [`GpuError::TooLarge`], [`GpuError::LimitExceeded`] above what a shader can bind, [`GpuError::OutOfMemory`], or
-    /// another fault of the device.
+    /// another fault of the device; [`GpuError::Recording`] while this thread records a graph.
     pub fn empty(&self, dtype: DType, shape: &[usize]) -> Result<GpuTensor, GpuError> {
         let too_large = || GpuError::TooLarge { dtype, shape: shape.to_vec() };
         let bytes = size_in_bytes(dtype, shape).ok_or_else(too_large)?;
         let padded = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?.max(ALIGNMENT);
         let subject = format!("a {dtype} tensor of shape {shape:?}");
+        self.check_not_recording(&format!("allocating {subject}"))?;
         let limits = self.limits();
         let binding = ("max_storage_buffer_binding_size", "bytes");
         self.check_limit(&subject, binding, padded, limits.max_storage_buffer_binding_size)?;
@@ -60,21 +61,7 @@ impl Device {
             return Err(GpuError::SizeMismatch { dtype, shape: shape_of(), expected, actual });
         }
         let tensor = self.empty(dtype, shape)?;
-        // Whole words first, then the rest padded with zeros, so that the data need not be copied to be padded.
-        let (words, rest) = data.split_at(data.len() - data.len() % 4);
-        let mut last = [0; 4];
-        last[..rest.len()].copy_from_slice(rest);
-        self.guarded("uploading a tensor", |_, queue| {
-            if !words.is_empty() {
-                queue.write_buffer(&tensor.buffer, 0, words);
-            }
-            if !rest.is_empty() {
-                queue.write_buffer(&tensor.buffer, words.len() as u64, &last);
-            }
-            if expected >= FLUSH_BYTES {
-                queue.submit([]);
-            }
-        })?;
+        tensor.copy_in("uploading a tensor", data)?;
         Ok(tensor)
     }
 }
@@ -104,12 +91,47 @@ impl GpuTensor {
         &self.device
     }
 
+    /// Replaces the elements: `data` has the bytes that [`Device::upload`] takes. In order with what is submitted before
+    /// and after. How a [`super::CommandGraph`] is given new input.
+    ///
+    /// # Errors
+    /// [`GpuError::SizeMismatch`], or a fault of the device; [`GpuError::Recording`] while this thread records a graph.
+    pub fn write(&self, data: &[u8]) -> Result<(), GpuError> {
+        let (expected, actual) = (self.bytes, data.len() as u64);
+        if actual != expected {
+            return Err(GpuError::SizeMismatch { dtype: self.dtype, shape: self.shape.clone(), expected, actual });
+        }
+        self.device.check_not_recording("writing a tensor")?;
+        self.copy_in("writing a tensor", data)
+    }
+
+    /// Copies bytes of the tensor's size into it.
+    fn copy_in(&self, operation: &str, data: &[u8]) -> Result<(), GpuError> {
+        // Whole words first, then the rest padded with zeros, so that the data need not be copied to be padded.
+        let (words, rest) = data.split_at(data.len() - data.len() % 4);
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        self.device.guarded(operation, |_, queue| {
+            if !words.is_empty() {
+                queue.write_buffer(&self.buffer, 0, words);
+            }
+            if !rest.is_empty() {
+                queue.write_buffer(&self.buffer, words.len() as u64, &last);
+            }
+            if self.bytes >= FLUSH_BYTES {
+                queue.submit([]);
+            }
+        })
+    }
+
     /// Waits for the work submitted so far and copies the elements back: little-endian, row-major.
     ///
     /// # Errors
-    /// [`GpuError::OutOfMemory`], [`GpuError::Timeout`], [`GpuError::Lost`], or another fault of the device.
+    /// [`GpuError::OutOfMemory`], [`GpuError::Timeout`], [`GpuError::Lost`], or another fault of the device;
+    /// [`GpuError::Recording`] while this thread records a graph.
     pub fn download(&self) -> Result<Vec<u8>, GpuError> {
         let operation = "downloading a tensor";
+        self.device.check_not_recording(operation)?;
         let internal = |message: String| GpuError::Internal { operation: operation.to_owned(), message };
         let length = usize::try_from(self.bytes).map_err(|error| internal(error.to_string()))?;
         if length == 0 {

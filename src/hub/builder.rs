@@ -32,6 +32,7 @@ pub struct HubBuilder {
     policy: Option<Policy>,
     project: Option<PathBuf>,
     system: Option<SystemInfo>,
+    parity: bool,
 }
 
 impl std::fmt::Debug for HubBuilder {
@@ -137,6 +138,14 @@ impl HubBuilder {
         self
     }
 
+    /// Checks every kernel against its contract's formula when it is bound, and refuses one that computes anything else;
+    /// see [`crate::bind::LayerKernel::parity`]. Default: no.
+    #[must_use]
+    pub fn parity(mut self, checked: bool) -> Self {
+        self.parity = checked;
+        self
+    }
+
     /// The hub. Touches neither the network nor a GPU.
     ///
     /// # Errors
@@ -163,15 +172,16 @@ impl HubBuilder {
         if let Some(offline) = self.offline {
             options.offline = offline;
         }
+        let switched_off = environment.kernels_off();
         let (endpoint, token) = match self.endpoint {
             Some(endpoint) => (endpoint, self.token),
             None => (environment.endpoint, environment.token),
         };
         let hub_options = HubOptions { endpoint, token, legacy_models: self.legacy_models };
-        let local = self.local.into_iter().chain(environment.local_kernels).collect();
+        let local: Vec<_> = self.local.into_iter().chain(environment.local_kernels).collect();
         let kernels = self.manifests.iter().map(|(manifest, _)| manifest.clone()).collect();
         let mut sources: Vec<Box<dyn Source>> = vec![
-            Box::new(LocalSource::new(local)),
+            Box::new(LocalSource::new(local.clone())),
             Box::new(ArchiveSource::of_manifests(&cache, options.clone(), self.manifests)),
             Box::new(ArchiveSource::recorded(&cache, options.clone())),
         ];
@@ -181,12 +191,16 @@ impl HubBuilder {
             cache,
             options,
             sources,
+            parity: self.parity,
             manifests: kernels,
             progress: self.progress.unwrap_or_else(|| Box::new(NoProgress)),
             policy,
             machine: self.system.map_or_else(Machine::probe, Machine::described).into(),
             kernels: std::sync::Mutex::default(),
+            folders: std::sync::Mutex::default(),
             layers: std::sync::Mutex::default(),
+            local,
+            switched_off,
             #[cfg(feature = "wgpu")]
             gpus: std::sync::Mutex::default(),
         })

@@ -1,6 +1,8 @@
 //! Which stage of a kernel's path failed.
 
-use crate::bind::BindError;
+use std::sync::Arc;
+
+use crate::bind::{BindError, ParityError};
 use crate::fetch::{FetchError, Revision};
 use crate::hint::Hint;
 use crate::load::LoadError;
@@ -78,6 +80,9 @@ pub enum HubError {
     /// The build does not fit the layer that it was to serve.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The kernel does not compute what its contract says.
+    #[error(transparent)]
+    Parity(#[from] Arc<ParityError>),
     /// The device for a shader pack could not be opened.
     #[cfg(feature = "wgpu")]
     #[error(transparent)]
@@ -109,15 +114,14 @@ fn known_versions(known: &[u32]) -> String {
 
 /// This project's own kernels are those of the standard mapping.
 fn own_kernel_hint(repo: &RepoId) -> String {
-    let config = crate::swap::KernelConfig::standard().unwrap_or_default();
-    let own: std::collections::BTreeSet<&str> = config.kernels().iter().map(|kernel| kernel.repo.name()).collect();
+    let own = crate::swap::own_kernels();
     let run = "`cargo xtask fetch-kernels` builds and fetches the embedded kernels";
-    match crate::hint::nearest(repo.name(), own.iter().copied()) {
+    match crate::hint::nearest(repo.name(), own.iter().map(String::as_str)) {
         Some(name) if name == repo.name() => {
             "run `cargo xtask fetch-kernels` once to build and fetch the embedded kernels".to_owned()
         }
         Some(name) => format!("did you mean kernelhub/{name}? {run}"),
-        None => format!("{run}: {}", own.into_iter().collect::<Vec<_>>().join(", ")),
+        None => format!("{run}: {}", own.join(", ")),
     }
 }
 
@@ -139,6 +143,7 @@ impl Hint for HubError {
             Self::Verify(source) => source.hint(),
             Self::Load(source) => source.hint(),
             Self::Bind(source) => source.hint(),
+            Self::Parity(source) => source.hint(),
             #[cfg(feature = "wgpu")]
             Self::Gpu(source) => source.hint(),
             #[cfg(feature = "wgpu")]

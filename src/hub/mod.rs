@@ -17,8 +17,10 @@
 mod asynchronous;
 mod builder;
 mod cache;
+mod config_file;
 mod depends;
 mod describe;
+mod doctor;
 mod error;
 mod find;
 mod kernel;
@@ -30,13 +32,16 @@ mod trust;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 pub use builder::HubBuilder;
 pub use cache::{CheckedEntry, check_cache};
+pub use config_file::{CONFIG_FILE, ConfigFileError};
 pub use depends::Dependency;
 pub use describe::{KernelDescription, VersionBuilds};
+pub use doctor::{Area, Check, Finding};
 pub use error::HubError;
 pub use kernel::{Kernel, KernelTimes};
 pub use prefetch::{Prefetched, Selection};
@@ -50,6 +55,7 @@ use crate::load::KernelLibrary;
 use crate::manifest::KernelManifest;
 use crate::names::RepoId;
 use crate::policy::Policy;
+use crate::swap::KernelSource;
 use crate::variant::{DeviceKey, Variant};
 use crate::verify::VerifiedSnapshot;
 
@@ -63,13 +69,21 @@ pub struct Hub {
     /// In the order in which they are asked; the Hub comes after them.
     sources: Vec<Box<dyn Source>>,
     remote: HubSource,
+    /// Whether a kernel must be at parity with its contract.
+    parity: bool,
     /// Manifests given by the caller.
     manifests: Vec<KernelManifest>,
     progress: Box<dyn Progress + Send>,
     policy: Policy,
     machine: Mutex<Machine>,
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
-    layers: Mutex<HashMap<(KernelKey, String), Arc<LayerKernel>>>,
+    /// Kernels of folders that a configuration named by their paths.
+    folders: Mutex<HashMap<(PathBuf, DeviceKey), Arc<Kernel>>>,
+    layers: Mutex<HashMap<(KernelSource, DeviceKey, String), Arc<LayerKernel>>>,
+    /// The folders that take a kernel's place, for reports.
+    local: Vec<(RepoId, PathBuf)>,
+    /// What switches kernels off for every model, for reports.
+    switched_off: Option<&'static str>,
     #[cfg(feature = "wgpu")]
     gpus: Mutex<HashMap<DeviceKey, crate::gpu::Device>>,
 }
@@ -110,8 +124,8 @@ impl Hub {
         &self.remote
     }
 
-    /// Decides on the publisher, resolves, fetches, verifies and loads one version, commit, branch or tag of a kernel for a kind of device. Asked
-    /// again, it returns the kernel that it has.
+    /// Decides on the publisher, then resolves, fetches, verifies and loads one version, commit, branch or tag of a kernel
+    /// for a kind of device. Asked again, it returns the kernel that it has.
     ///
     /// A file that does not match its digest is never loaded. Unless the hub is offline, the build is then fetched again
     /// and verified again, once; [`Kernel::repaired`] tells.
@@ -160,16 +174,26 @@ impl Hub {
         let session = Session::new(&*self.progress, cancel, &cost);
         let clock = Instant::now();
         let found = self.find(repo, revision, device, &session)?;
-        let resolve_ms = milliseconds(clock);
-        let build = self.fetch_verified(&found, &session)?;
+        self.bring_found(found, milliseconds(clock), revision, device, &session)
+    }
+
+    fn bring_found(
+        &self,
+        found: find::Found<'_>,
+        resolve_ms: f64,
+        revision: &Revision,
+        device: DeviceKey,
+        session: &Session<'_>,
+    ) -> Result<Kernel, HubError> {
+        let build = self.fetch_verified(&found, session)?;
         let resolution = found.resolution;
         // Its locks end here: a dependency's are taken one at a time.
         drop(found.builds);
-        let dependencies = self.dependencies(&build, revision, device, &session)?;
+        let dependencies = self.dependencies(&build, revision, device, session)?;
         let Prefetched { snapshot, mut fetched, repaired, times, source, notes, .. } = build;
         // What the whole kernel cost: its listings and its dependencies, too.
-        fetched.requests = cost.requests();
-        fetched.bytes_fetched = cost.bytes();
+        fetched.requests = session.cost.requests();
+        fetched.bytes_fetched = session.cost.bytes();
         let clock = Instant::now();
         let code = self.load(&snapshot, device)?;
         let times = KernelTimes { resolve_ms, load_ms: milliseconds(clock), ..times };

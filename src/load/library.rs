@@ -248,6 +248,7 @@ impl NativeFunction {
     /// # Safety
     /// `args` has the number, order and types of values that the function takes; every tensor among them is described
     /// truthfully and lives until the call returns; outputs overlap nothing that another thread uses.
+    #[inline]
     pub(crate) unsafe fn call(&self, args: &[TVMFFIAny]) -> Result<(), CallFailure> {
         let mut result = TVMFFIAny::none();
         #[expect(

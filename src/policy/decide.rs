@@ -24,6 +24,8 @@ pub struct Policy {
     root: Option<Arc<SigstoreRoot>>,
     elf: ElfRules,
     endpoints: Vec<Endpoint>,
+    /// Each with the policy that names it.
+    folders: Vec<(PathBuf, PathBuf)>,
     entries: Vec<Entry>,
 }
 
@@ -152,6 +154,7 @@ impl Policy {
             let accept_flags = endpoint.accept_publisher_flags;
             endpoint_key(&endpoint.url).map(|key| Endpoint { key, accept_flags })
         }));
+        self.folders.extend(text.folder.into_iter().map(|folder| (folder.path, path.to_path_buf())));
         let entry = |subject, terms| Entry { subject, terms, path: path.to_path_buf() };
         let publishers = text.publisher.into_iter().map(|p| (Subject::Publisher(p.name.clone()), p.terms()));
         let repos = text.repo.into_iter().map(|r| (Subject::Repo(r.name.clone()), r.terms()));
@@ -211,7 +214,11 @@ impl Policy {
             words.extend(identity.iter().map(|identity| format!("signed by {identity}")));
             format!("{}: {} ({})", entry.subject, words.join("; "), entry.path.display())
         });
-        endpoints.chain(entries).collect()
+        let folders = self
+            .folders
+            .iter()
+            .map(|(folder, path)| format!("folder {}: trusted under any name ({})", folder.display(), path.display()));
+        endpoints.chain(folders).chain(entries).collect()
     }
 
     /// Decides whether a kernel may be taken from a place. Makes no request.
@@ -246,6 +253,11 @@ impl Policy {
         };
         if let Some(entry) = entries.iter().find(holds).filter(|_| is_believed) {
             return Ok(Decision::Admitted(admission(Basis::Policy { path: entry.path.clone() })));
+        }
+        if let Origin::Local { folder } = origin
+            && let Some(path) = self.trusts_folder(folder)
+        {
+            return Ok(Decision::Admitted(admission(Basis::Policy { path: path.to_path_buf() })));
         }
         let is_hub = origin.kind() == OriginKind::Hub;
         if is_hub && is_believed && builtin::PUBLISHERS.contains(&repo.owner()) {
@@ -296,6 +308,17 @@ impl Policy {
             keys: entries.iter().flat_map(|entry| entry.terms.keys.iter().cloned()).collect(),
             root: self.root.clone(),
         }
+    }
+
+    /// The policy that trusts a folder or one above it, links resolved: what is linked to from a trusted folder stands
+    /// elsewhere.
+    fn trusts_folder(&self, folder: &Path) -> Option<&Path> {
+        if self.folders.is_empty() {
+            return None;
+        }
+        let folder = folder.canonicalize().ok()?;
+        let is_above = |trusted: &Path| trusted.canonicalize().is_ok_and(|trusted| folder.starts_with(trusted));
+        self.folders.iter().find(|(trusted, _)| is_above(trusted)).map(|(_, path)| path.as_path())
     }
 
     /// Whether the names at an endpoint count.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{Origin, OriginKind, PolicyFile, Word};
+use super::{Origin, PolicyFile, Word};
 use crate::hint::Hint;
 use crate::manifest::unknown_key_hint;
 use crate::names::RepoId;
@@ -183,16 +183,14 @@ fn opt_in(repo: &RepoId, origin: &Origin, is_believed: bool, user: Option<&std::
             "its kernels run with all your rights; if you know {owner:?}, `kernelhub trust publisher {owner}` or \
              `kernelhub trust repo {repo}` says so{file}"
         ),
-        Origin::Archive | Origin::Local { .. } => {
-            let kind = origin.kind();
-            let whose = match kind {
-                OriginKind::Local => "a folder",
-                _ => "an archive",
-            };
-            format!(
-                "{whose} can bear any name; `kernelhub trust key {owner} KEY` trusts what {owner:?} has signed, and \
-                 `kernelhub trust repo {repo} --from {kind}` trusts it unsigned{file}"
-            )
-        }
+        Origin::Local { folder } => format!(
+            "a folder can bear any name; if you know what is in it, `kernelhub trust folder {}` or `kernelhub trust repo \
+             {repo} --from local` says so{file}",
+            folder.display()
+        ),
+        Origin::Archive => format!(
+            "an archive can bear any name; `kernelhub trust key {owner} KEY` trusts what {owner:?} has signed, and \
+             `kernelhub trust repo {repo} --from archive` trusts it unsigned{file}"
+        ),
     }
 }

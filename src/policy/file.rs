@@ -25,6 +25,8 @@ pub(super) struct Text {
     #[serde(default)]
     pub(super) endpoint: Vec<Endpoint>,
     #[serde(default)]
+    pub(super) folder: Vec<Folder>,
+    #[serde(default)]
     pub(super) publisher: Vec<Publisher>,
     #[serde(default)]
     pub(super) repo: Vec<Repo>,
@@ -62,6 +64,14 @@ pub(super) struct Endpoint {
 fn url<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> {
     let text = String::deserialize(deserializer)?;
     Url::parse(&text).map_err(serde::de::Error::custom)
+}
+
+/// A folder of this machine, with all below it, whose kernels are trusted under whatever name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Folder {
+    /// Absolute.
+    pub(super) path: PathBuf,
 }
 
 /// What is said about a publisher or a repo.
@@ -152,6 +162,9 @@ impl Text {
                 return refuse(field, "expected an http or https URL without credentials, query and fragment");
             }
         }
+        if let Some(folder) = self.folder.iter().find(|folder| !folder.path.is_absolute()) {
+            return refuse(format!("folder {:?}", folder.path.display().to_string()), "expected an absolute path");
+        }
         for (field, terms) in self.all_terms() {
             if let Some(fault) = terms.identity.as_ref().and_then(Identity::fault) {
                 return refuse(format!("{field}, identity"), fault);
@@ -176,6 +189,9 @@ impl Text {
         let refuse = |field: String| Err(PolicyError::ProjectTrusts { path: path.to_path_buf(), field });
         if let Some(endpoint) = self.endpoint.first() {
             return refuse(format!("endpoint {:?}", endpoint.url.as_str()));
+        }
+        if let Some(folder) = self.folder.first() {
+            return refuse(format!("folder {:?}", folder.path.display().to_string()));
         }
         if self.sigstore_root.is_some() {
             return refuse("sigstore_root".to_owned());

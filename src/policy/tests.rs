@@ -190,6 +190,7 @@ fn a_project_may_tighten_and_never_trust() {
         &format!("[[publisher]]\nname = \"me\"\nkeys = [\"{KEY}\"]"),
         "[[publisher]]\nname = \"me\"\nidentity = { all = [{ issuer = \"i\" }, { source_repository = \"r\" }] }",
         "[[endpoint]]\nurl = \"http://me:1\"\naccept_publisher_flags = true",
+        "[[folder]]\npath = \"/me\"",
         &format!("sigstore_root = {{ path = \"root.json\", sha256 = \"{}\" }}", "0".repeat(64)),
     ] {
         let error = policy(&[(Level::Project, trust)]).unwrap_err();
@@ -223,6 +224,7 @@ fn a_mistake_in_a_policy_is_an_error_that_names_the_near_word() {
         ("[[publisher]]\nname = \"a\"\nidentity = { issuer = \"i\" }", None),
         ("[[publisher]]\nname = \"a\"\nidentity = { source_repository = \"r\" }", None),
         ("[[repo]]\nname = \"a\"\ntrust = true", None),
+        ("[[folder]]\npath = \"kernels\"", None),
         ("[[endpoint]]\nurl = \"ftp://h\"", None),
         ("[[endpoint]]\nurl = \"http://u:p@h\"", None),
         ("signature = \"warn\"\nsignature = \"off\"", None),
@@ -285,7 +287,7 @@ fn a_refusal_says_who_where_by_what_and_how_to_say_otherwise() {
     }
     assert!(error.hint().unwrap().contains("`kernelhub trust publisher acme`"));
     assert!(refused(&Origin::Archive).hint().unwrap().contains("`kernelhub trust repo acme/x --from archive`"));
-    assert!(refused(&local()).hint().unwrap().contains("--from local"));
+    assert!(refused(&local()).hint().unwrap().contains("`kernelhub trust folder /kernels`"));
     let foreign = refused(&hub("http://mirror:1"));
     assert!(foreign.hint().unwrap().contains("`kernelhub trust endpoint http://mirror:1`"), "{foreign}");
 }
@@ -300,4 +302,30 @@ fn the_example_of_the_documentation_is_a_policy() {
     policy.add(&example, Level::User, Path::new("docs/policy.md")).unwrap();
     assert_eq!((policy.signature_mode(), policy.elf().exec_stack), (SignatureMode::Require, Severity::Refuse));
     assert_eq!(outcome(&policy, "lab/x", &Origin::Archive, None), "signature");
+}
+
+#[test]
+fn a_trusted_folder_is_that_folder_and_what_stands_below_it() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    for folder in ["mine/deep", "mine2", "other"] {
+        std::fs::create_dir_all(at(folder)).unwrap();
+    }
+    let mine = policy(&[(Level::User, &format!("[[folder]]\npath = \"{}\"", at("mine").display()))]).unwrap();
+    let local = |name: &str| Origin::Local { folder: at(name) };
+    for trusted in ["mine", "mine/deep", "mine/deep/..", "other/../mine"] {
+        assert_eq!(outcome(&mine, "local/x", &local(trusted), None), "policy", "{trusted}");
+    }
+    for other in ["mine2", "other", "mine/../other", "mine/absent", "."] {
+        assert_eq!(outcome(&mine, "local/x", &local(other), None), "untrusted", "{other}");
+    }
+    assert_eq!(outcome(&mine, "local/x", &Origin::Archive, None), "untrusted");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(at("other"), at("mine/link")).unwrap();
+        assert_eq!(outcome(&mine, "local/x", &local("mine/link"), None), "untrusted", "a link leads elsewhere");
+    }
+    let refused = "[[publisher]]\nname = \"local\"\ntrust = false";
+    let refused = format!("[[folder]]\npath = \"{}\"\n{refused}", at("mine").display());
+    assert_eq!(outcome(&policy(&[(Level::User, &refused)]).unwrap(), "local/x", &local("mine"), None), "refused");
 }

@@ -1,69 +1,149 @@
 //! The pure decision: which kernel fills each slot.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::report::{LayerReport, Outcome, Reason, Report};
-use super::{Mode, Slot, SlotSpec};
-use crate::bind::{AttentionKernel, GatedActivationKernel, LayerKernel, RmsNormKernel, RotaryKernel};
+use super::acquire::Kernels;
+use super::attn_implementation::Selected;
+use super::group::Group;
+use super::report::{GroupOutcome, GroupReport, LayerReport, Outcome, Report};
+use super::scope::{self, Held, ModelNumber};
+use super::{AttentionPath, Mode, Reason, Slot, SlotSpec};
+use crate::bind::{
+    ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
+    CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
+    RmsNormKernel, RotaryKernel,
+};
 use crate::variant::DeviceKey;
-
-/// What the configuration and the provider gave for one layer name in one mode.
-#[derive(Debug, Clone)]
-pub(super) enum Pick {
-    Kernel(Arc<LayerKernel>),
-    Disabled,
-    NotMapped,
-}
-
-/// Every kernel that the configuration names for the model's device, by layer name and mode.
-#[derive(Debug, Default)]
-pub(super) struct Picks {
-    pub(super) by_layer: BTreeMap<(String, Mode), Pick>,
-}
-
-impl Picks {
-    /// Whether the configuration switches layers off for `mode`, and asks for no kernel.
-    pub(super) fn only_disables(&self, mode: Mode) -> bool {
-        let of_mode = || self.by_layer.iter().filter(|((_, of), _)| *of == mode).map(|(_, pick)| pick);
-        of_mode().any(|pick| matches!(pick, Pick::Disabled)) && !of_mode().any(|pick| matches!(pick, Pick::Kernel(_)))
-    }
-}
 
 /// What fills each slot. Immutable once published.
 #[derive(Debug)]
 pub struct Plan {
+    /// The model that it was published for.
+    model: Option<ModelNumber>,
     mode: Mode,
     kernels: Box<[Option<Arc<LayerKernel>>]>,
+    attention: AttentionPath,
     report: Report,
 }
 
 impl Plan {
-    /// Every layer on its reference code.
-    pub(super) fn reference(specs: &[SlotSpec], device: DeviceKey, mode: Mode) -> Self {
-        let layers = specs.iter().map(|spec| LayerReport::new(spec, Outcome::Reference(Reason::KernelsOff))).collect();
-        Self { mode, kernels: vec![None; specs.len()].into(), report: Report { device, mode, layers } }
+    /// Every layer on its reference code, for one reason.
+    pub(super) fn reference(
+        specs: &[SlotSpec],
+        groups: &[Group],
+        device: DeviceKey,
+        mode: Mode,
+        reason: &Reason,
+    ) -> Self {
+        let mut report = Report::new(device, mode);
+        report.add_unplanned(specs, groups, 0, reason);
+        Self { model: None, mode, kernels: vec![None; specs.len()].into(), attention: AttentionPath::Sdpa, report }
     }
 
     /// Decides for every slot. Pure: equal arguments give equal plans.
-    pub(super) fn decide(specs: &[SlotSpec], picks: &Picks, device: DeviceKey, mode: Mode) -> Self {
-        let mut kernels = Vec::with_capacity(specs.len());
-        let mut layers = Vec::with_capacity(specs.len());
-        for spec in specs {
-            let pick = picks.by_layer.get(&(spec.layer.clone(), mode)).unwrap_or(&Pick::NotMapped);
-            let decision = match pick {
-                Pick::NotMapped => Err(Reason::NotMapped { device }),
-                Pick::Disabled => Err(Reason::Disabled),
-                Pick::Kernel(kernel) => fits(spec, kernel, mode).map_or_else(|| Ok(Arc::clone(kernel)), Err),
+    pub(super) fn decide(
+        specs: &[SlotSpec],
+        groups: &[Group],
+        kernels: &Kernels,
+        device: DeviceKey,
+        mode: Mode,
+    ) -> Self {
+        let picks = specs.iter().map(|spec| kernels.pick(spec, mode));
+        let (mut decisions, mut tried): (Vec<_>, Vec<_>) = picks.map(|pick| (pick.kernel, pick.tried)).unzip();
+        let mut report = Report::new(device, mode);
+        report.notes = kernels.notes().to_vec();
+        // What the report says of a slot that its group decided for: of the whole nothing, of a member where it went.
+        let mut by_group: Vec<Option<Option<Outcome>>> = vec![None; specs.len()];
+        for group in groups {
+            // What was switched off stays off, whatever a fused kernel could do.
+            let disabled = group.members.iter().find(|member| matches!(decisions[**member], Err(Reason::Disabled)));
+            if let Some(member) = disabled {
+                decisions[group.whole] = Err(Reason::MemberDisabled { path: specs[*member].path.clone() });
+            }
+            let outcome = match &decisions[group.whole] {
+                Ok(kernel) => {
+                    let (into, kernel) = (&specs[group.whole].path, &kernel.meta().identity);
+                    for member in &group.members {
+                        let outcome = Outcome::Fused { into: into.clone(), kernel: kernel.clone() };
+                        by_group[*member] = Some(Some(outcome));
+                    }
+                    GroupOutcome::Fused(kernel.clone())
+                }
+                Err(reason) => GroupOutcome::Apart(reason.clone()),
             };
-            let outcome = match &decision {
+            by_group[group.whole] = Some(None);
+            let tried = std::mem::take(&mut tried[group.whole]);
+            report.groups.push(GroupReport { tried, ..GroupReport::new(specs, group, outcome) });
+        }
+        let mut taken = Vec::with_capacity(specs.len());
+        for (((spec, decision), tried), by_group) in specs.iter().zip(decisions).zip(tried).zip(by_group) {
+            let is_member = matches!(by_group, Some(Some(_)));
+            let outcome = by_group.unwrap_or_else(|| {
+                Some(match &decision {
+                    Ok(kernel) => Outcome::Kernel(kernel.meta().identity.clone()),
+                    Err(reason) => Outcome::Reference(reason.clone()),
+                })
+            });
+            taken.push(decision.ok().filter(|_| !is_member));
+            report.layers.extend(outcome.map(|outcome| LayerReport { tried, ..LayerReport::new(spec, outcome) }));
+        }
+        Self { model: None, mode, kernels: taken.into(), attention: AttentionPath::Sdpa, report }
+    }
+
+    /// The plan with what the word for the model's attention came to in place of what it had for those layers.
+    pub(super) fn with_attention(mut self, selected: &Selected, specs: &[SlotSpec]) -> Self {
+        // The report has a line for each slot but the wholes of groups, in the same order.
+        let mut lines = self.report.layers.iter_mut().peekable();
+        for (spec, slot) in specs.iter().zip(&mut self.kernels) {
+            let line = lines.next_if(|line| line.path == spec.path && line.layer == spec.layer);
+            let Some(decision) = selected.pick(spec, self.mode) else { continue };
+            let Some(line) = line.filter(|line| !matches!(line.outcome, Outcome::Fused { .. })) else { continue };
+            line.outcome = match &decision {
                 Ok(kernel) => Outcome::Kernel(kernel.meta().identity.clone()),
                 Err(reason) => Outcome::Reference(reason.clone()),
             };
-            kernels.push(decision.ok());
-            layers.push(LayerReport::new(spec, outcome));
+            *slot = decision.ok().cloned();
         }
-        Self { mode, kernels: kernels.into(), report: Report { device, mode, layers } }
+        self.attention = selected.path();
+        self.report.attention = Some(selected.report().clone());
+        self
+    }
+
+    /// Which reference code attention layers run that have no kernel.
+    #[must_use]
+    pub fn attention_path(&self) -> AttentionPath {
+        self.attention
+    }
+
+    /// The plan as one of the model's.
+    pub(super) fn of_model(self, model: ModelNumber) -> Self {
+        Self { model: Some(model), ..self }
+    }
+
+    /// Runs `work` on this thread under this plan: each layer of its model that is called inside without a plan runs
+    /// under it. For the threads that a forward hands work to, which see nothing of the scope that it runs in; without
+    /// this, or the plan as an argument, a layer there runs under the plan that is current when it is called.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use kernelhub::swap::{Plan, Slots};
+    /// use kernelhub::variant::DeviceKey;
+    /// use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+    ///
+    /// let slots = Slots::new(DeviceKey::Cpu);
+    /// let same = slots.scope(|plan| {
+    ///     let worker = |_| plan.scope(|| slots.scope(|inner| Arc::ptr_eq(plan, inner)));
+    ///     (0..8).into_par_iter().all(worker)
+    /// });
+    /// assert!(same);
+    /// ```
+    pub fn scope<R>(self: &Arc<Self>, work: impl FnOnce() -> R) -> R {
+        match self.model {
+            Some(model) => scope::enter(model, Held::Handed(Arc::clone(self)), |_| work()),
+            // Never published: no layer is planned by it.
+            None => work(),
+        }
     }
 
     /// What the plan was made for.
@@ -78,60 +158,80 @@ impl Plan {
         &self.report
     }
 
-    fn kernel(&self, slot: &Slot) -> Option<&LayerKernel> {
+    /// Number of slots that it decides for.
+    pub(super) fn slots(&self) -> usize {
+        self.kernels.len()
+    }
+
+    /// The kernel of a slot, whatever its contract; `None`: run the reference code. The slot of a group has one only
+    /// where the plan gives its members to it, and its members then have none.
+    #[must_use]
+    pub fn kernel(&self, slot: &Slot) -> Option<&LayerKernel> {
         self.kernels.get(slot.index())?.as_deref()
-    }
-
-    /// The kernel of an RMSNorm slot; `None`: run the reference code.
-    #[must_use]
-    pub fn rms_norm(&self, slot: &Slot) -> Option<&RmsNormKernel> {
-        match self.kernel(slot)? {
-            LayerKernel::RmsNorm(kernel) => Some(kernel),
-            _ => None,
-        }
-    }
-
-    /// The kernel of a rotary slot; `None`: run the reference code.
-    #[must_use]
-    pub fn rotary(&self, slot: &Slot) -> Option<&RotaryKernel> {
-        match self.kernel(slot)? {
-            LayerKernel::Rotary(kernel) => Some(kernel),
-            _ => None,
-        }
-    }
-
-    /// The kernel of a gated activation slot; `None`: run the reference code.
-    #[must_use]
-    pub fn gated_activation(&self, slot: &Slot) -> Option<&GatedActivationKernel> {
-        match self.kernel(slot)? {
-            LayerKernel::GatedActivation(kernel) => Some(kernel),
-            _ => None,
-        }
-    }
-
-    /// The kernel of an attention slot; `None`: run the reference code.
-    #[must_use]
-    pub fn attention(&self, slot: &Slot) -> Option<&AttentionKernel> {
-        match self.kernel(slot)? {
-            LayerKernel::Attention(kernel) => Some(kernel),
-            _ => None,
-        }
     }
 }
 
+/// The kernels of slots by contract family.
+macro_rules! faces {
+    ($($method:ident: $variant:ident($face:ident), $slot:literal;)*) => {
+        impl Plan {
+            $(
+                #[doc = concat!("The kernel of ", $slot, " slot; `None`: run the reference code.")]
+                #[must_use]
+                pub fn $method(&self, slot: &Slot) -> Option<&$face> {
+                    match self.kernel(slot)? {
+                        LayerKernel::$variant(kernel) => Some(kernel),
+                        _ => None,
+                    }
+                }
+            )*
+        }
+    };
+}
+
+faces! {
+    rms_norm: RmsNorm(RmsNormKernel), "an RMSNorm";
+    add_rms_norm: AddRmsNorm(AddRmsNormKernel), "a fused residual add and RMSNorm";
+    layer_norm: LayerNorm(LayerNormKernel), "a LayerNorm";
+    rotary: Rotary(RotaryKernel), "a rotary";
+    activation: Activation(ActivationKernel), "an activation";
+    gated_activation: GatedActivation(GatedActivationKernel), "a gated activation";
+    attention: Attention(AttentionKernel), "an attention";
+    attention_varlen: AttentionVarlen(AttentionVarlenKernel), "a varlen attention";
+    attention_paged: AttentionPaged(AttentionPagedKernel), "a paged attention";
+    linear: Linear(LinearKernel), "a linear";
+    embedding: Embedding(EmbeddingKernel), "an embedding";
+    cross_entropy: CrossEntropy(CrossEntropyKernel), "a cross-entropy";
+}
+
 /// Why `kernel` cannot take the slot, or `None`.
-fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
+///
+/// What the kernel says of itself beats the mapping: one that was registered for training and has no backward takes no
+/// layer in training.
+pub(super) fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<Reason> {
     let meta = kernel.meta();
     let kernel = meta.identity.to_string();
+    if meta.contract != spec.contract {
+        return Some(Reason::Contract { kernel, expected: spec.contract.as_str(), actual: meta.contract.as_str() });
+    }
     if !meta.dtypes.contains(&spec.dtype) {
         return Some(Reason::Dtype { kernel, actual: spec.dtype, supported: meta.dtypes.clone() });
     }
     if let Some(limit) = meta.width_limit(spec.last_dim) {
         return Some(Reason::Limit { kernel, limit });
     }
-    let needs_gradient = mode == Mode::Training || spec.trainable;
+    if mode.is_compiled() && !meta.can_compile {
+        return Some(Reason::NotCompilable { kernel });
+    }
+    if let Some(option) = meta.lacks(&spec.options) {
+        return Some(Reason::Option { kernel, option: option.to_owned(), in_backward: false });
+    }
+    let needs_gradient = mode.is_training() || spec.trainable;
     if needs_gradient && !meta.has_backward {
         return Some(Reason::NoBackward { kernel, trainable: spec.trainable });
+    }
+    if let Some(option) = meta.backward_lacks(&spec.options).filter(|_| needs_gradient) {
+        return Some(Reason::Option { kernel, option: option.to_owned(), in_backward: true });
     }
     if needs_gradient {
         // Hosts of this version differentiate through their reference code alone.

@@ -1,14 +1,14 @@
 //! A model's slots and the plan that fills them.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 
-use super::plan::{Pick, Picks};
-use super::report::{LayerReport, Outcome, Reason};
-use super::{Choice, KernelConfig, KernelProvider, Mode, Plan, Report, SwapError};
-use crate::bind::Contract;
+use super::group::Group;
+use super::scope::{self, Held, ModelNumber};
+use super::state::{Active, State};
+use super::{AttnImplementation, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Reason, Report, SwapError};
+use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
 
@@ -27,28 +27,25 @@ pub struct SlotSpec {
     pub last_dim: usize,
     /// Whether a weight of the layer is a variable that an optimizer trains.
     pub trainable: bool,
+    /// Optional parameters of the contract, such as `offset`, that the layer passes other values for than their
+    /// defaults. A kernel that does not take one of them cannot take the layer.
+    pub options: Vec<&'static str>,
+    /// Where the layer's reference code rounds in inference. The report tells where a kernel rounds elsewhere.
+    pub rounding: Rounding,
 }
 
 /// One model's slots, and the plan that all of its layers read. A cheap handle: clones share the slots.
 #[derive(Debug, Clone)]
 pub struct Slots {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    device: DeviceKey,
+pub(super) struct Shared {
+    number: ModelNumber,
+    pub(super) device: DeviceKey,
     state: Mutex<State>,
     plan: ArcSwap<Plan>,
-}
-
-/// What planning needs; never touched by a forward.
-#[derive(Debug, Default)]
-struct State {
-    specs: Vec<SlotSpec>,
-    mode: Mode,
-    /// `None`: kernels are off.
-    picks: Option<Picks>,
 }
 
 /// A layer's place in the plan.
@@ -62,24 +59,21 @@ pub struct Slot {
 pub type PinnedPlan = Guard<Arc<Plan>>;
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // A panic while planning leaves the old state or the new one, both whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish(&self, plan: Plan) -> Report {
+    /// The slot at an index of [`State::specs`].
+    pub(super) fn slot(self: &Arc<Self>, index: usize) -> Slot {
+        Slot { index, shared: Arc::clone(self) }
+    }
+
+    pub(super) fn publish(&self, plan: Plan) -> Report {
+        let plan = plan.of_model(self.number);
         let report = plan.report().clone();
         self.plan.store(Arc::new(plan));
         report
-    }
-}
-
-impl State {
-    fn plan(&self, picks: Option<&Picks>, device: DeviceKey, mode: Mode) -> Plan {
-        match picks {
-            Some(picks) => Plan::decide(&self.specs, picks, device, mode),
-            None => Plan::reference(&self.specs, device, mode),
-        }
     }
 }
 
@@ -87,8 +81,9 @@ impl Slots {
     /// No slots yet, on one kind of device, in inference mode; every layer runs its reference code.
     #[must_use]
     pub fn new(device: DeviceKey) -> Self {
-        let plan = Plan::reference(&[], device, Mode::default());
-        let shared = Shared { device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
+        let number = ModelNumber::new();
+        let plan = Plan::reference(&[], &[], device, Mode::default(), &Reason::KernelsOff).of_model(number);
+        let shared = Shared { number, device, state: Mutex::default(), plan: ArcSwap::from_pointee(plan) };
         Self { shared: Arc::new(shared) }
     }
 
@@ -102,9 +97,17 @@ impl Slots {
     /// reference code until the next plan.
     #[must_use]
     pub fn slot(&self, spec: SlotSpec) -> Slot {
-        let mut state = self.shared.state();
-        state.specs.push(spec);
-        Slot { index: state.specs.len() - 1, shared: Arc::clone(&self.shared) }
+        let index = self.shared.state().add(spec);
+        self.shared.slot(index)
+    }
+
+    /// Adds the slot of a group: layers that one kernel may take together. Called once by the host layer that spans
+    /// them, after their own slots were claimed. Under a plan that gives this slot a kernel, the members have none.
+    ///
+    /// # Errors
+    /// [`SwapError::Group`] when there is no member, or one is of another model, stands twice or is in another group.
+    pub fn group(&self, spec: GroupSpec) -> Result<Slot, SwapError> {
+        Group::claim(&self.shared, spec)
     }
 
     /// Pins the current plan. A model does so once per forward and hands it to every layer.
@@ -113,43 +116,108 @@ impl Slots {
         self.shared.plan.load()
     }
 
+    /// Pins the current plan for everything that this thread runs inside `forward`: each layer of this model that is
+    /// called there without a plan runs under the one that `forward` is given. Inside a scope of this model already,
+    /// `forward` runs under that scope's plan, so that a forward inside a forward is part of it.
+    ///
+    /// A scope is this thread's alone. A layer that `forward` runs on another thread, such as a rayon worker, pins for
+    /// itself there, unless it is given the plan or run inside [`Plan::scope`].
+    ///
+    /// # Examples
+    /// ```
+    /// use kernelhub::swap::{Mode, Slots};
+    /// use kernelhub::variant::DeviceKey;
+    ///
+    /// let slots = Slots::new(DeviceKey::Cpu);
+    /// let modes = slots.scope(|plan| {
+    ///     // Published now, and in force from the next forward on.
+    ///     slots.set_mode(Mode::Training);
+    ///     (plan.mode(), slots.scope(|plan| plan.mode()))
+    /// });
+    /// assert_eq!(modes, (Mode::Inference, Mode::Inference));
+    /// assert_eq!(slots.scope(|plan| plan.mode()), Mode::Training);
+    /// ```
+    pub fn scope<R>(&self, forward: impl FnOnce(&Arc<Plan>) -> R) -> R {
+        let number = self.shared.number;
+        scope::with_current(number, forward)
+            .unwrap_or_else(|forward| scope::enter(number, Held::Pinned(self.pin()), forward))
+    }
+
     /// Gives the model's layers the kernels of `config`, for the current mode and for later changes of mode, and
     /// returns what became of every layer. All or nothing: on an error the model keeps the plan that it had.
     ///
     /// # Errors
-    /// [`SwapError::UnknownLayer`] for a configured layer that the model lacks, [`SwapError::Kernel`] for a kernel that
-    /// cannot be had, [`SwapError::ContractMismatch`], and [`SwapError::NothingSwapped`] when the configuration is not
+    /// [`SwapError::UnknownLayer`] and [`SwapError::UnknownPath`] for a configured layer that the model lacks,
+    /// [`SwapError::Kernel`] and [`SwapError::NoneOf`] for a kernel that cannot be had, [`SwapError::ContractMismatch`],
+    /// [`SwapError::AmbiguousPath`], and [`SwapError::NothingSwapped`] when the configuration is not
     /// empty, the mode is inference and no kernel took a layer; a configuration that only disables layers is met by that.
     pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> Result<Report, SwapError> {
         let device = self.shared.device;
         let mut state = self.shared.state();
-        let picks = acquire(&state.specs, provider, config, device)?;
-        let plan = state.plan(Some(&picks), device, state.mode);
-        if state.mode == Mode::Inference
-            && !config.is_empty()
-            && plan.report().swapped() == 0
-            && !picks.only_disables(Mode::Inference)
-        {
-            return Err(SwapError::NothingSwapped { device, reasons: plan.report().reasons() });
-        }
-        state.picks = Some(picks);
+        let (active, plan) = state.acquire(provider, config.clone(), device)?;
+        state.set_active(active);
         Ok(self.shared.publish(plan))
     }
 
-    /// Returns every layer to its reference code and forgets the kernels.
+    /// Decides how the model's attention layers attend, for the current mode and for later changes of mode, and returns
+    /// what became of every layer. It takes the place of what a mapping says for those layers, until it is called again
+    /// or kernels are disabled; the words are told at [`AttnImplementation`]. All or nothing: on an error the model keeps
+    /// the plan that it had.
+    ///
+    /// # Errors
+    /// [`SwapError::Attention`] when the model has no attention layer, when the word names no kernel for the model's
+    /// device, or when its kernel cannot do what a layer needs (head size, element type, window, softcap, packed
+    /// sequences, a paged cache); [`SwapError::AttentionKernel`] when its kernel cannot be had. `auto` passes over what
+    /// fails so, and the report says why.
+    pub fn use_attention(
+        &self,
+        implementation: &AttnImplementation,
+        provider: &dyn KernelProvider,
+    ) -> Result<Report, SwapError> {
+        let mut state = self.shared.state();
+        state.attend(implementation, provider, self.shared.device)?;
+        Ok(self.shared.publish(state.plan(state.active(), self.shared.device)))
+    }
+
+    /// Returns every layer to its reference code and forgets the kernels, and how the model was to attend.
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn disable_kernels(&self) -> Report {
         let mut state = self.shared.state();
-        state.picks = None;
-        self.shared.publish(state.plan(None, self.shared.device, state.mode))
+        state.set_active(Active::Off(Reason::KernelsOff));
+        state.attention = None;
+        self.shared.publish(state.plan(state.active(), self.shared.device))
     }
 
-    /// Plans again for `mode`. Nothing is loaded: the kernels of both modes were acquired by [`Self::use_kernels`].
+    /// Plans again for `mode`. Nothing is loaded: the kernels of every mode were acquired by [`Self::use_kernels`].
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn set_mode(&self, mode: Mode) -> Report {
+        self.change_mode(|_| mode)
+    }
+
+    /// Plans again for training: layers keep only kernels that have a backward. Whether the model is compiled stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn train(&self) -> Report {
+        self.change_mode(Mode::training)
+    }
+
+    /// Plans again for inference. Whether the model is compiled stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn eval(&self) -> Report {
+        self.change_mode(Mode::inference)
+    }
+
+    /// Plans again for forwards that are recorded and replayed, or for such as are run as they come. Whether gradients
+    /// are needed stays.
+    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
+    pub fn compile(&self, compiled: bool) -> Report {
+        self.change_mode(if compiled { Mode::compiled } else { Mode::eager })
+    }
+
+    /// One lock around reading the mode and replacing it, so that two threads' changes both count.
+    fn change_mode(&self, change: impl FnOnce(Mode) -> Mode) -> Report {
         let mut state = self.shared.state();
-        state.mode = mode;
-        self.shared.publish(state.plan(state.picks.as_ref(), self.shared.device, mode))
+        state.mode = change(state.mode);
+        self.shared.publish(state.plan(state.active(), self.shared.device))
     }
 
     /// What runs every layer now: the report of the current plan, and the reference code of slots that were added after
@@ -157,66 +225,35 @@ impl Slots {
     #[must_use]
     pub fn report(&self) -> Report {
         let state = self.shared.state();
-        let mut report = self.pin().report().clone();
-        let reason = if state.picks.is_some() { Reason::NotPlanned } else { Reason::KernelsOff };
-        let added = state.specs.iter().skip(report.layers.len());
-        report.layers.extend(added.map(|spec| LayerReport::new(spec, Outcome::Reference(reason.clone()))));
+        let plan = self.pin();
+        let mut report = plan.report().clone();
+        let reason = match state.active() {
+            Active::On(..) => Reason::NotPlanned,
+            Active::Off(reason) => reason.clone(),
+        };
+        report.add_unplanned(&state.specs, &state.groups, plan.slots(), &reason);
         report
     }
 }
 
-/// Asks the provider for every kernel that the configuration names for the model's layers.
-fn acquire(
-    specs: &[SlotSpec],
-    provider: &dyn KernelProvider,
-    config: &KernelConfig,
-    device: DeviceKey,
-) -> Result<Picks, SwapError> {
-    let names: BTreeSet<&str> = specs.iter().map(|spec| spec.layer.as_str()).collect();
-    let unknown = config.layers().find(|layer| !names.contains(layer));
-    if let Some(unknown) = unknown.filter(|_| !config.allows_absent_layers()) {
-        return Err(SwapError::UnknownLayer {
-            layer: unknown.to_owned(),
-            available: names.into_iter().map(str::to_owned).collect(),
-        });
-    }
-    let mut picks = Picks::default();
-    for layer in names {
-        for mode in [Mode::Inference, Mode::Training] {
-            let pick =
-                match config.choice(layer, device, mode) {
-                    None => Pick::NotMapped,
-                    Some(Choice::Disabled) => Pick::Disabled,
-                    Some(Choice::Kernel(reference)) => {
-                        let wanted = reference.layer.as_deref().unwrap_or(layer);
-                        let kernel = provider.provide(reference, wanted, device).map_err(|source| {
-                            SwapError::Kernel { layer: layer.to_owned(), kernel: reference.to_string(), source }
-                        })?;
-                        let meta = kernel.meta();
-                        // One name may stand for several kinds of layer in a model; the kernel is for every one of them.
-                        let other = |spec: &&SlotSpec| spec.layer == layer && spec.contract != meta.contract;
-                        if let Some(spec) = specs.iter().find(other) {
-                            return Err(SwapError::ContractMismatch {
-                                layer: layer.to_owned(),
-                                kernel: meta.identity.to_string(),
-                                expected: spec.contract,
-                                actual: meta.contract,
-                            });
-                        }
-                        Pick::Kernel(kernel)
-                    }
-                };
-            picks.by_layer.insert((layer.to_owned(), mode), pick);
-        }
-    }
-    Ok(picks)
-}
-
 impl Slot {
-    /// Pins the current plan, for a layer that is called alone.
+    /// Pins the current plan, whatever scope the thread is in.
     #[must_use]
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
+    }
+
+    /// Runs `forward` under the plan of the thread's scope of this model ([`Slots::scope`]), or where there is none,
+    /// under the one that is current now. What a layer that takes no plan runs its forward in.
+    #[inline]
+    pub fn with_plan<R>(&self, forward: impl FnOnce(&Plan) -> R) -> R {
+        let forward = |plan: &Arc<Plan>| forward(plan);
+        scope::with_current(self.shared.number, forward).unwrap_or_else(|forward| forward(&self.pin()))
+    }
+
+    /// Whether it is a slot of this model.
+    pub(super) fn is_of(&self, model: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, model)
     }
 
     /// The slot's index into its model's plan.

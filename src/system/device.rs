@@ -82,6 +82,23 @@ impl DeviceInfo {
     }
 }
 
+impl DeviceInfo {
+    /// The compute capability as one number, as kernel mappings have it: 86 for CUDA's 8.6, 115 for `ROCm`'s gfx1151.
+    /// `None`: the kind has none, or it is not known.
+    #[must_use]
+    pub fn capability_number(&self) -> Option<u32> {
+        if let Some(Capability { major, minor }) = self.capability {
+            return major.checked_mul(10)?.checked_add(minor);
+        }
+        // gfx, then the major number, and one digit each for the minor one and the stepping, which may be hexadecimal.
+        let digits = self.arch.as_deref()?.strip_prefix("gfx")?.split(':').next()?;
+        let (rest, _stepping) = digits.split_at_checked(digits.len().checked_sub(1)?)?;
+        let (major, minor) = rest.split_at_checked(rest.len().checked_sub(1)?)?;
+        let minor = u32::from_str_radix(minor, 16).ok()?;
+        major.parse::<u32>().ok()?.checked_mul(10)?.checked_add(minor)
+    }
+}
+
 /// A CUDA compute capability. Printed, parsed and stored with a dot, as `metadata.json` writes it: `8.6`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -126,5 +143,25 @@ impl TryFrom<String> for Capability {
 impl From<Capability> for String {
     fn from(capability: Capability) -> Self {
         capability.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Capability, DeviceInfo, Route};
+    use crate::variant::DeviceKey;
+
+    #[test]
+    fn capabilities_are_one_number_for_mappings() {
+        let mut gpu = DeviceInfo::new(DeviceKey::Cuda, 0, "gpu", Route::Native);
+        assert_eq!(gpu.capability_number(), None);
+        gpu.capability = Some(Capability { major: 12, minor: 1 });
+        assert_eq!(gpu.capability_number(), Some(121));
+        let rocm = |arch: &str| {
+            let arch = Some(arch.to_owned());
+            DeviceInfo { arch, ..DeviceInfo::new(DeviceKey::Rocm, 0, "gpu", Route::Native) }.capability_number()
+        };
+        assert_eq!([rocm("gfx1151"), rocm("gfx90a:sramecc+:xnack-"), rocm("gfx942")], [Some(115), Some(90), Some(94)]);
+        assert_eq!([rocm(""), rocm("gfx"), rocm("gfx9"), rocm("gfx90"), rocm("x"), rocm("gfx\u{e9}")], [None; 6]);
     }
 }

@@ -2,3 +2,4 @@
 
 mod calls;
 mod declarations;
+mod parity;

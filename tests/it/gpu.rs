@@ -5,6 +5,8 @@
     reason = "helpers of tests, which fail by panicking and print skips"
 )]
 
+mod graphs;
+
 use std::fs;
 use std::path::Path;
 

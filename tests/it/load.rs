@@ -42,7 +42,7 @@ fn call(layer: &LayerKernel, eps: f64) -> Result<[f32; 4], BindError> {
     let (x, mut out) = ([1.0_f32; 4], [f32::NAN; 4]);
     let x = TensorRef::contiguous(&x, &[1, 4]).unwrap();
     let weight = TensorRef::contiguous(&[1.0_f32; 4], &[4]).unwrap();
-    norm(layer).forward(&mut TensorMut::contiguous(&mut out, &[1, 4]).unwrap(), &x, &weight, eps)?;
+    norm(layer).forward(&mut TensorMut::contiguous(&mut out, &[1, 4]).unwrap(), &x, &weight, eps, 0.0)?;
     Ok(out)
 }
 

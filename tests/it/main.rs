@@ -20,9 +20,12 @@ mod load;
 mod lock;
 #[cfg(feature = "oci")]
 mod oci;
+mod pack_layers;
 mod parity;
+mod plan_command;
 mod registry;
 mod resolve;
+mod slice;
 mod support;
 #[cfg(feature = "cli")]
 mod swap;

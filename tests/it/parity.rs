@@ -3,6 +3,9 @@
 mod activation;
 mod attention;
 #[cfg(feature = "cli")]
+mod attention_host;
+mod attention_options;
+#[cfg(feature = "cli")]
 mod host;
 mod norm;
 mod rotary;

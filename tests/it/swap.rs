@@ -1,8 +1,18 @@
 //! Configurations, plans and their publication.
 
+mod attention;
+mod chains;
 mod config;
+mod field_cases;
+mod forms;
 mod gradients;
+mod groups;
+mod hot;
+mod overrides;
 mod plans;
+mod saved;
+mod scopes;
+mod sources;
 
 use std::sync::Arc;
 
@@ -14,7 +24,7 @@ use kernelhub::variant::DeviceKey;
 fn config(entries: &[(&str, &str)]) -> KernelConfig {
     entries
         .iter()
-        .fold(KernelConfig::builder(), |builder, (layer, kernel)| {
+        .fold(KernelConfig::builder().inherit(false), |builder, (layer, kernel)| {
             builder.kernel(layer, DeviceKey::Cpu, kernel).unwrap()
         })
         .build()

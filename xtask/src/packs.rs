@@ -23,19 +23,46 @@ pub(crate) struct Pack {
     shaders: &'static [&'static str],
 }
 
-pub(crate) const PACKS: [Pack; 4] = [
-    Pack { name: "rmsnorm", description: "RMSNorm", functions: &["rms_norm"], shaders: &["rms_norm.wgsl"] },
+pub(crate) const PACKS: [Pack; 8] = [
+    Pack {
+        name: "rmsnorm",
+        description: "RMSNorm, with and without an offset or a residual, and its gradient",
+        functions: &["rms_norm", "rms_norm_with_offset", "rms_norm_backward", "add_rms_norm"],
+        shaders: &["rms_norm.wgsl"],
+    },
+    Pack { name: "layer-norm", description: "LayerNorm", functions: &["layer_norm"], shaders: &[] },
     Pack { name: "rotary", description: "Rotary position embedding", functions: &["apply_rotary"], shaders: &[] },
     Pack {
         name: "activation",
-        description: "Gated activations",
-        functions: &["silu_and_mul"],
+        description: "Activations, plain and gated",
+        functions: &[
+            "silu_and_mul",
+            "silu_and_mul_backward",
+            "mul_and_silu",
+            "gelu_and_mul",
+            "gelu_tanh_and_mul",
+            "fatrelu_and_mul",
+            "silu",
+            "gelu",
+            "gelu_tanh",
+            "gelu_fast",
+            "gelu_new",
+            "gelu_quick",
+        ],
         shaders: &["silu_and_mul.wgsl"],
     },
     Pack {
         name: "flash-attn2",
         description: "Attention with an online softmax",
-        functions: &["flash_attn"],
+        functions: &["flash_attn", "flash_attn_options", "flash_attn_varlen", "flash_attn_paged"],
+        shaders: &[],
+    },
+    Pack { name: "linear", description: "Linear layers", functions: &["linear"], shaders: &[] },
+    Pack { name: "embedding", description: "Rows of a table by id", functions: &["embedding"], shaders: &[] },
+    Pack {
+        name: "cross-entropy",
+        description: "Cross entropy of logits, and its gradient",
+        functions: &["cross_entropy", "cross_entropy_backward"],
         shaders: &[],
     },
 ];

@@ -164,20 +164,34 @@ fn calls(measured: &[Measured], text: &mut String) {
     text.push_str("## One call, RMSNorm of [1, 16] in f32\n\n| what | time |\n|---|---:|\n");
     for (name, what) in [
         ("direct", "the arithmetic in Rust, output there"),
+        ("bound_noop", "a bound kernel that does next to nothing, output there"),
         ("bound", "the bound kernel, output there"),
-        ("candle_noop", "a candle custom operation that only makes its output"),
+        ("candle_noop", "a candle custom operation of two inputs that only makes its output"),
+        ("layer_noop", "the candle layer with the kernel that does next to nothing"),
         ("layer_in", "the candle layer, kernels on, plan pinned by the model"),
         ("layer", "the candle layer, kernels on"),
+        ("layer_scope", "the candle layer, kernels on, in a scope of its model"),
         ("candle", "the candle layer, kernels off"),
         ("pin", "pinning a plan"),
+        ("scope", "entering and leaving a scope"),
     ] {
         if let Some(median) = of(name) {
             line(text, &format!("| `{name}`: {what} | {} |", time(median)));
         }
     }
-    if let (Some(layer), Some(noop), Some(direct)) = (of("layer_in"), of("candle_noop"), of("direct")) {
-        let over = layer - noop - direct;
-        line(text, &format!("| overhead: `layer_in` less `candle_noop` and `direct` | {over:.0} ns |"));
+    let difference =
+        |of_whole: &str, less: &[&str]| less.iter().try_fold(of(of_whole)?, |rest, name| Some(rest - of(name)?));
+    for (what, nanoseconds) in [
+        ("our overhead without a framework: `bound_noop`", of("bound_noop")),
+        ("our overhead in candle: `layer_noop` less `candle_noop`", difference("layer_noop", &["candle_noop"])),
+        (
+            "the pack's own checks: `bound` less `bound_noop` and `direct`",
+            difference("bound", &["bound_noop", "direct"]),
+        ),
+    ] {
+        if let Some(nanoseconds) = nanoseconds {
+            line(text, &format!("| {what} | {nanoseconds:.0} ns |"));
+        }
     }
     text.push('\n');
 }

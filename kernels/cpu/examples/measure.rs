@@ -1,7 +1,7 @@
 //! Times the kernels on one thread, at the shapes of a small and a large decoder, outputs reused.
 //!
-//! `cargo run --release -p kernelhub-cpu --example measure [level] [threads]`: `portable`, `avx2` or `avx512` (default:
-//! the CPU's best). Prints the least and the median time of a call (the least is what a busy machine
+//! `cargo run --release -p kernelhub-cpu --example measure [level] [threads] [filter]`: `portable`, `avx2`, `avx512` or
+//! `best` (default); only functions whose name contains the filter. Prints the least and the median time of a call (the least is what a busy machine
 //! disturbs least), and of the least GB/s of bytes read plus written, or GFLOP/s of products and
 //! sums over the visible keys.
 
@@ -21,7 +21,11 @@ use std::time::Instant;
 
 use half::{bf16, f16};
 use kernelhub_abi::{DLDataType, DLDevice, DLTensor, PackedFn, ParallelBodyFn, TVMFFIAny, device_type, dtype_code};
-use kernelhub_cpu::{Level, apply_rotary, flash_attn, force_level, kernelhub_set_parallel_for, rms_norm, silu_and_mul};
+use kernelhub_cpu::{
+    Level, add_rms_norm, apply_rotary, cross_entropy, cross_entropy_backward, embedding, flash_attn, force_level, gelu,
+    gelu_and_mul, gelu_tanh, kernelhub_set_parallel_for, layer_norm, linear, rms_norm, rms_norm_backward,
+    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward,
+};
 
 struct Tensor {
     memory: Vec<u32>,
@@ -126,22 +130,27 @@ fn main() {
     if threads > 1 {
         pool::start(threads);
     }
+    let filter = args.next().unwrap_or_default();
+    let wanted = |name: &str| name.contains(&filter);
     println!("level {level:?}, {threads} threads, outputs reused: least and median time, rate of the least");
     for (dtype, (_, _, bits)) in DTYPES.into_iter().enumerate() {
         let bytes = f64::from(bits) / 8.0;
-        for [rows, hidden] in [[1, 576], [32, 576], [512, 2048], [2048, 4096]] {
-            let (mut out, mut x) = (Tensor::new(dtype, &[rows, hidden]), Tensor::new(dtype, &[rows, hidden]));
-            let mut weight = Tensor::new(dtype, &[hidden]);
-            let micros = time(rms_norm, &mut [out.whole(), x.whole(), weight.whole()], &[TVMFFIAny::float(1e-5)]);
-            print(&format!("rms_norm [{rows}, {hidden}]"), dtype, micros, 2.0 * bytes * (rows * hidden) as f64, "GB/s");
-        }
+        norms(dtype, bytes, &wanted);
+        elementwise(dtype, bytes, &wanted);
+        products(dtype, &wanted);
         for [rows, width] in [[1, 1536], [512, 5632], [2048, 8192]] {
+            if !wanted("silu_and_mul") {
+                break;
+            }
             let (mut out, mut x) = (Tensor::new(dtype, &[rows, width]), Tensor::new(dtype, &[rows, 2 * width]));
             let micros = time(silu_and_mul, &mut [out.whole(), x.whole()], &[]);
             let amount = 3.0 * bytes * (rows * width) as f64;
             print(&format!("silu_and_mul [{rows}, {width}]"), dtype, micros, amount, "GB/s");
         }
         for [heads, seq, dim] in [[9, 1, 64], [9, 512, 64], [32, 2048, 128]] {
+            if !wanted("apply_rotary") {
+                break;
+            }
             let half = dim / 2;
             let make = || Tensor::new(dtype, &[1, heads, seq, dim]).swap(1, 2);
             let (mut x, mut y, mut out, mut out2) = (make(), make(), make(), make());
@@ -172,6 +181,9 @@ fn main() {
             [9, 3, 64, 2048, 2048],
             [32, 8, 128, 512, 512],
         ] {
+            if !wanted("flash_attn") {
+                break;
+            }
             let make = |heads, len| Tensor::new(dtype, &[1, heads, len, dim]).swap(1, 2);
             let (mut out, mut q) = (make(heads, q_len), make(heads, q_len));
             let (mut k, mut v) = (make(kv_heads, kv_len), make(kv_heads, kv_len));
@@ -180,6 +192,94 @@ fn main() {
             let pairs = (q_len * (kv_len - q_len) + q_len * (q_len + 1) / 2) * heads * dim;
             let name = format!("flash_attn {heads}/{kv_heads} x {dim}, {q_len} over {kv_len}");
             print(&name, dtype, micros, 4.0 * pairs as f64, "GFLOP/s");
+        }
+    }
+}
+
+fn norms(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
+    let (eps, offset) = (TVMFFIAny::float(1e-5), TVMFFIAny::float(1.0));
+    for [rows, hidden] in [[1, 576], [32, 576], [512, 2048], [2048, 4096]] {
+        let make = || Tensor::new(dtype, &[rows, hidden]);
+        let (mut a, mut b, mut c, mut d) = (make(), make(), make(), make());
+        let (mut weight, mut bias) = (Tensor::new(dtype, &[hidden]), Tensor::new(dtype, &[hidden]));
+        let amount = bytes * (rows * hidden) as f64;
+        let shape = format!("[{rows}, {hidden}]");
+        let (a, b, c, d) = (a.whole(), b.whole(), c.whole(), d.whole());
+        let (w, v) = (weight.whole(), bias.whole());
+        let run = |name: &str, function: PackedFn, tensors: &mut [DLTensor], tail: &[TVMFFIAny], passes: f64| {
+            if wanted(name) {
+                print(&format!("{name} {shape}"), dtype, time(function, tensors, tail), passes * amount, "GB/s");
+            }
+        };
+        run("rms_norm", rms_norm, &mut [a, b, w], &[eps], 2.0);
+        run("rms_norm_with_offset 0", rms_norm_with_offset, &mut [a, b, w], &[eps, TVMFFIAny::float(0.0)], 2.0);
+        run("rms_norm_with_offset 1", rms_norm_with_offset, &mut [a, b, w], &[eps, offset], 2.0);
+        run("add_rms_norm", add_rms_norm, &mut [a, b, c, d, w], &[eps, offset], 4.0);
+        run("rms_norm_backward", rms_norm_backward, &mut [a, v, b, c, w], &[eps, offset], 3.0);
+        run("layer_norm", layer_norm, &mut [a, b, w, v], &[eps], 2.0);
+    }
+}
+
+fn elementwise(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
+    for [rows, width] in [[1, 1536], [512, 5632]] {
+        let (mut out, mut dx) = (Tensor::new(dtype, &[rows, width]), Tensor::new(dtype, &[rows, 2 * width]));
+        let (mut dy, mut x) = (Tensor::new(dtype, &[rows, width]), Tensor::new(dtype, &[rows, 2 * width]));
+        let amount = bytes * (rows * width) as f64;
+        let (out, dx, dy, x) = (out.whole(), dx.whole(), dy.whole(), x.whole());
+        let run = |name: &str, function: PackedFn, tensors: &mut [DLTensor], passes: f64| {
+            if wanted(name) {
+                let name = format!("{name} [{rows}, {width}]");
+                print(&name, dtype, time(function, tensors, &[]), passes * amount, "GB/s");
+            }
+        };
+        run("gelu", gelu, &mut [out, dy], 2.0);
+        run("gelu_tanh", gelu_tanh, &mut [out, dy], 2.0);
+        run("gelu_and_mul", gelu_and_mul, &mut [out, x], 3.0);
+        run("silu_and_mul_backward", silu_and_mul_backward, &mut [dx, dy, x], 5.0);
+    }
+}
+
+fn products(dtype: usize, wanted: &dyn Fn(&str) -> bool) {
+    for [rows, depth, columns] in [
+        [1, 576, 1536],
+        [1, 1536, 576],
+        [1, 4096, 4096],
+        [4, 576, 1536],
+        [8, 576, 1536],
+        [16, 576, 1536],
+        [32, 576, 1536],
+        [128, 576, 1536],
+        [512, 576, 1536],
+        [512, 2048, 2048],
+    ] {
+        if !wanted("linear") {
+            break;
+        }
+        let (mut out, mut x) = (Tensor::new(dtype, &[rows, columns]), Tensor::new(dtype, &[rows, depth]));
+        let mut weight = Tensor::new(dtype, &[columns, depth]);
+        let micros = time(linear, &mut [out.whole(), x.whole(), weight.whole()], &[TVMFFIAny::none()]);
+        let amount = 2.0 * (rows * depth * columns) as f64;
+        print(&format!("linear {rows} x {depth} x {columns}"), dtype, micros, amount, "GFLOP/s");
+    }
+    for [rows, vocab, hidden] in [[1, 49152, 576], [64, 49152, 576]] {
+        let (mut logits, mut dlogits) = (Tensor::new(dtype, &[rows, vocab]), Tensor::new(dtype, &[rows, vocab]));
+        let (mut out, mut table) = (Tensor::new(dtype, &[rows, hidden]), Tensor::new(dtype, &[vocab, hidden]));
+        let (mut loss, mut ids) = (Tensor::new(0, &[rows]), Tensor::new(0, &[rows]));
+        ids.dtype.code = dtype_code::UINT;
+        ids.memory.iter_mut().enumerate().for_each(|(row, id)| *id = row as u32 * 997 % 49152);
+        let tail = [TVMFFIAny::int(-100)];
+        let elements = (rows * vocab) as f64;
+        if wanted("cross_entropy") {
+            let micros = time(cross_entropy, &mut [loss.whole(), logits.whole(), ids.whole()], &tail);
+            print(&format!("cross_entropy [{rows}, {vocab}]"), dtype, micros, elements, "G/s");
+            let tensors = &mut [dlogits.whole(), loss.whole(), logits.whole(), ids.whole()];
+            let micros = time(cross_entropy_backward, tensors, &tail);
+            print(&format!("cross_entropy_backward [{rows}, {vocab}]"), dtype, micros, elements, "G/s");
+        }
+        if wanted("embedding") {
+            let micros = time(embedding, &mut [out.whole(), ids.whole(), table.whole()], &[]);
+            let bytes = f64::from(DTYPES[dtype].2) / 8.0 * 2.0 * (rows * hidden) as f64;
+            print(&format!("embedding {rows} of [{vocab}, {hidden}]"), dtype, micros, bytes, "GB/s");
         }
     }
 }

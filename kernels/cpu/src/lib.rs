@@ -1,14 +1,24 @@
-//! kernelhub's CPU kernel pack: `RMSNorm`, rotary embedding, gated `SiLU` and flash attention.
+//! kernelhub's CPU kernel pack: norms, rotary embedding, activations, flash attention, linear layers, embedding and
+//! cross entropy.
 //!
 //! Owns: the kernels and the exported functions of `docs/pack-abi.md`. Refuses: to allocate in a call, to start
 //! threads, to read the environment, to convert layouts (a view that a kernel does not take is an error).
 //!
 //! Rooms: `call` is the boundary (arguments, errors, the host's threads), `simd` the instruction levels, `ops` the
-//! kernels. Each feature switches one kernel's exports on, so that one source builds four libraries, each with its own
-//! functions and the handshake. The `rlib` is for this crate's tests and measurements; hosts load the `cdylib`.
+//! kernels. Each feature switches one kernel's exports on, so that one source builds a library for each, with its
+//! own functions and the handshake. The `rlib` is for this crate's tests and measurements; hosts load the `cdylib`.
 
 #![cfg_attr(
-    not(all(feature = "rmsnorm", feature = "rotary", feature = "activation", feature = "flash-attn2")),
+    not(all(
+        feature = "rmsnorm",
+        feature = "layer-norm",
+        feature = "rotary",
+        feature = "activation",
+        feature = "flash-attn2",
+        feature = "linear",
+        feature = "embedding",
+        feature = "cross-entropy"
+    )),
     allow(dead_code, unused_imports, unused_macros, reason = "each kernel uses its part of the shared rooms")
 )]
 

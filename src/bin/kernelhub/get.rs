@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (hub, _) = options.hub.hub()?;
     let revision = match revision {
         Some(revision) => revision.clone(),
-        None => hub.default_version(repo)?.into(),
+        None => hub.default_revision(repo)?,
     };
     let kernel = hub.get(repo, revision, options.device)?;
     if options.json {

@@ -73,7 +73,7 @@ pub(crate) fn run_info(options: &InfoOptions) -> Result<(), Failure> {
         // The newest there is, as the Python tool has it.
         None => match hub.versions(repo)?.1.last() {
             Some(newest) => Revision::Version(newest.version),
-            None => hub.default_version(repo)?.into(),
+            None => hub.default_revision(repo)?,
         },
     };
     let kernel = hub.describe(repo, &revision)?;

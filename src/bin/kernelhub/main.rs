@@ -10,6 +10,7 @@ mod bundle;
 mod cache;
 mod completions;
 mod devices;
+mod doctor;
 mod environment;
 mod failure;
 mod fetch;
@@ -22,6 +23,7 @@ mod llama;
 mod lock;
 mod manifests;
 mod pack;
+mod plan;
 mod progress;
 mod push;
 mod sign;
@@ -54,6 +56,8 @@ struct Cli {
 enum Command {
     /// Show the devices of this machine.
     Devices(devices::Options),
+    /// Check the environment, the cache, the sources, the devices and every mapped kernel's path and numbers.
+    Doctor(doctor::Options),
     /// Resolve, fetch, verify and load one kernel.
     Get(get::Options),
     /// Show every version of a kernel, which builds it has, and whether one fits this machine.
@@ -80,6 +84,8 @@ enum Command {
     Trust(trust::Options),
     /// Publish a packed kernel to an OCI registry or into a folder.
     Push(push::Options),
+    /// Say which kernel takes which layer of a model, without running anything.
+    Plan(plan::Options),
     /// Answer a prompt with a Llama-family model.
     Generate(generate::Options),
     /// Download one file whose digest is known.
@@ -97,6 +103,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours()).with_writer(std::io::stderr).init();
     let outcome: Result<(), Failure> = match Cli::parse().command {
         Command::Devices(options) => devices::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Fetch(options) => fetch::run(&options),
         Command::Versions(options) => info::run_versions(&options),
@@ -109,6 +116,7 @@ fn main() -> ExitCode {
         Command::Import(options) => bundle::run_import(&options),
         Command::Completions(options) => completions::run(&options),
         Command::Pack(options) => pack::run(&options),
+        Command::Plan(options) => plan::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Sign(options) => sign::run(&options),
         Command::VerifySignature(options) => sign::run_verify(&options),

@@ -54,6 +54,14 @@ enum Command {
         #[command(flatten)]
         file: File,
     },
+    /// Trust the kernels in a folder of this machine and below it, under whatever name they bear.
+    Folder {
+        /// The folder.
+        #[arg(value_name = "DIR")]
+        path: PathBuf,
+        #[command(flatten)]
+        file: File,
+    },
     /// Refuse what a publisher publishes, whatever else is said about it.
     Refuse {
         /// The owner part of its repos.
@@ -116,6 +124,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Command::Endpoint { url, accept_publisher_flags, file } => {
             let parsed = Edit::endpoint(url, *accept_publisher_flags);
             (parsed.map_err(|reason| Failure::new(format!("{url} is no endpoint: {reason}"), None))?, file)
+        }
+        Command::Folder { path, file } => {
+            let absolute = path.canonicalize();
+            let failed = |error| Failure::new(format!("cannot find the folder {}: {error}", path.display()), None);
+            (Edit::Folder { path: absolute.map_err(failed)? }, file)
         }
         Command::Refuse { publisher, file } => (Edit::Refusal { publisher: publisher.clone() }, file),
         Command::Show { json } => return show(*json),

@@ -54,6 +54,32 @@ pub enum LayerError {
         /// Key-value heads.
         kv_heads: usize,
     },
+    /// A number of the layer is outside of its range.
+    #[error("{layer}: {name} must be {expected}, got {actual}")]
+    Number {
+        /// The layer's name.
+        layer: &'static str,
+        /// Which number.
+        name: &'static str,
+        /// What it may be.
+        expected: String,
+        /// What it is.
+        actual: String,
+    },
+    /// Sequences that do not fit the rows of a tensor, or each other.
+    #[error("{layer}: {reason}")]
+    Sequences {
+        /// The layer's name.
+        layer: &'static str,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A sequence that a paged cache does not hold.
+    #[error("paged key-value cache: it holds no sequence {sequence}")]
+    NoSequence {
+        /// The sequence's number.
+        sequence: u64,
+    },
     /// More positions than the cache was made for.
     #[error("key-value cache: {requested} positions requested, {maximum} is its capacity")]
     CacheFull {
@@ -80,7 +106,12 @@ impl Hint for LayerError {
             Self::Positions { .. } => {
                 Some("build the rotary tables for the model's full context, or shorten the input".to_owned())
             }
-            Self::Shape { .. } | Self::DType { .. } | Self::Heads { .. } => None,
+            Self::NoSequence { .. } => Some("begin the sequence first, and end it only when it is done".to_owned()),
+            Self::Shape { .. }
+            | Self::DType { .. }
+            | Self::Heads { .. }
+            | Self::Number { .. }
+            | Self::Sequences { .. } => None,
         }
     }
 }

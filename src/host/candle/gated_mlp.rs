@@ -5,11 +5,11 @@ use candle_nn::Linear;
 
 use super::spec::claim_pair;
 use super::{LayerError, kernels};
-use crate::bind::{Activation, Contract, MAX_RANK};
+use crate::bind::{Contract, GatedActivation, MAX_RANK};
 use crate::swap::{Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "SiluAndMul";
-const CONTRACT: Contract = Contract::GatedActivation(Activation::Silu);
+const CONTRACT: Contract = Contract::GatedActivation(GatedActivation::Silu);
 
 /// `down(silu(gate(x)) * up(x))`, with the gate and up projections in one weight.
 ///
@@ -76,12 +76,12 @@ impl GatedMlp {
         self.down.weight()
     }
 
-    /// Runs the block on `x`, under the plan that is current now.
+    /// Runs the block on `x`, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors
     /// When the last axis or the element type of `x` is not the weights'.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward_in(&self.slot.pin(), x)
+        self.slot.with_plan(|plan| self.forward_in(plan, x))
     }
 
     /// Runs the block on `x`, under the plan that the model pinned.

@@ -3,11 +3,13 @@
 //! The operations live on the stack of one forward and borrow the kernel from the pinned plan. Nothing is allocated
 //! but the output. They have no backward: a layer calls them only where nothing tracks a gradient.
 
+use std::borrow::Cow;
+
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Tensor};
 use half::{bf16, f16};
 
 use super::RotaryStyle;
-use crate::bind::{AttentionKernel, BindError, Element, GatedActivationKernel, RmsNormKernel, RotaryKernel, TensorRef};
+use crate::bind::{BindError, Element, GatedActivationKernel, RmsNormKernel, RotaryKernel, TensorRef};
 
 /// An element type that candle stores and kernels compute.
 trait StorageElement: Element {
@@ -33,7 +35,8 @@ storage_element!(bf16, BF16);
 storage_element!(f16, F16);
 
 /// A candle tensor as a kernel sees it.
-fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &Layout) -> Result<TensorRef<'a>> {
+#[inline]
+fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &'a Layout) -> Result<TensorRef<'a>> {
     let elements =
         T::elements(storage).ok_or_else(|| Error::Msg("operands of one operation differ in dtype".into()))?;
     let elements = elements.get(layout.start_offset()..).unwrap_or_default();
@@ -54,7 +57,7 @@ macro_rules! by_dtype {
             CpuStorage::F32(_) => $run::<f32>($($argument),*),
             CpuStorage::BF16(_) => $run::<bf16>($($argument),*),
             CpuStorage::F16(_) => $run::<f16>($($argument),*),
-            _ => Err(Error::Msg(format!("{}: kernels compute f32, bf16 and f16 only", $op))),
+            _ => Err(candle_core::Error::Msg(format!("{}: kernels compute f32, bf16 and f16 only", $op))),
         }
     };
 }
@@ -76,7 +79,7 @@ impl CustomOp2 for RmsNormOp<'_> {
             (weight, lw): (&CpuStorage, &Layout),
         ) -> Result<(CpuStorage, Shape)> {
             let (x, weight) = (view::<T>(x, lx)?, view::<T>(weight, lw)?);
-            finish(op.kernel.forward_to_vec::<T>(&x, lx.dims(), &weight, op.eps), lx.shape().clone())
+            finish(op.kernel.forward_to_vec::<T>(&x, lx.dims(), &weight, op.eps, 0.0), lx.shape().clone())
         }
         by_dtype!(self.name(), x, run(self, (x, lx), (weight, lw)))
     }
@@ -84,7 +87,8 @@ impl CustomOp2 for RmsNormOp<'_> {
 
 /// `x` `[..., hidden]` normalised by `kernel`.
 pub(super) fn rms_norm(kernel: &RmsNormKernel, x: &Tensor, weight: &Tensor, eps: f32) -> Result<Tensor> {
-    dense_rows(x)?.apply_op2_no_bwd(&dense_rows(weight)?, &RmsNormOp { kernel, eps: f64::from(eps) })
+    let (x, weight) = (dense_rows(x)?, dense_rows(weight)?);
+    x.apply_op2_no_bwd(&weight, &RmsNormOp { kernel, eps: f64::from(eps) })
 }
 
 struct RotaryOp<'a> {
@@ -161,51 +165,16 @@ pub(super) fn gated_activation(kernel: &GatedActivationKernel, x: &Tensor) -> Re
     dense_rows(x)?.apply_op1_no_bwd(&GatedActivationOp { kernel })
 }
 
-struct AttentionOp<'a> {
-    kernel: &'a AttentionKernel,
-    scale: f64,
-    causal: bool,
-}
-
-impl CustomOp3 for AttentionOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-attention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        q: &CpuStorage,
-        lq: &Layout,
-        k: &CpuStorage,
-        lk: &Layout,
-        v: &CpuStorage,
-        lv: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            op: &AttentionOp<'_>,
-            (q, lq): (&CpuStorage, &Layout),
-            (k, lk): (&CpuStorage, &Layout),
-            (v, lv): (&CpuStorage, &Layout),
-        ) -> Result<(CpuStorage, Shape)> {
-            let (batch, heads, q_len, head_dim) = lq.shape().dims4()?;
-            let shape = [batch, q_len, heads, head_dim];
-            let (q, k, v) = (view::<T>(q, lq)?, view::<T>(k, lk)?, view::<T>(v, lv)?);
-            let output = op.kernel.forward_to_vec::<T>(&q, &k, &v, &shape, op.scale, op.causal);
-            finish(output, Shape::from((batch, q_len, heads * head_dim)))
-        }
-        by_dtype!(self.name(), q, run(self, (q, lq), (k, lk), (v, lv)))
-    }
-}
-
-/// Attention by `kernel` over `[batch, heads, q_len, head_dim]` and `[batch, kv_heads, kv_len, head_dim]`; the output
-/// is `[batch, q_len, heads * head_dim]`.
-pub(super) fn attention(kernel: &AttentionKernel, [q, k, v]: [&Tensor; 3], scale: f64, causal: bool) -> Result<Tensor> {
-    dense_rows(q)?.apply_op3_no_bwd(&dense_rows(k)?, &dense_rows(v)?, &AttentionOp { kernel, scale, causal })
-}
-
 /// `x`, copied only when the elements of a row are no neighbours; every other stride is the kernel's to follow.
-fn dense_rows(x: &Tensor) -> Result<Tensor> {
+#[inline]
+fn dense_rows(x: &Tensor) -> Result<Cow<'_, Tensor>> {
     let dense =
         x.stride().last().is_none_or(|stride| *stride == 1) || x.dims().last().is_some_and(|extent| *extent <= 1);
-    if dense { Ok(x.clone()) } else { x.contiguous() }
+    // Borrowed: a clone counts up and down, which other threads would wait for.
+    if dense { Ok(Cow::Borrowed(x)) } else { x.contiguous().map(Cow::Owned) }
 }
+
+// After the macro, which it uses.
+mod attention;
+
+pub(super) use attention::{attention, attention_paged, attention_varlen};

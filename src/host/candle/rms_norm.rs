@@ -4,7 +4,7 @@ use candle_core::{D, DType, Result, Tensor};
 
 use super::spec::{float_dtype, mode_for};
 use super::{LayerError, kernels};
-use crate::bind::{Contract, MAX_RANK};
+use crate::bind::{Contract, MAX_RANK, Rounding};
 use crate::swap::{Mode, Plan, Slot, SlotSpec, Slots};
 
 const LAYER: &str = "RMSNorm";
@@ -47,6 +47,8 @@ impl RmsNorm {
             dtype,
             last_dim: hidden,
             trainable,
+            options: Vec::new(),
+            rounding: Rounding::Dtype,
         });
         Ok(Self { weight, eps, slot })
     }
@@ -63,12 +65,12 @@ impl RmsNorm {
         self.eps
     }
 
-    /// Normalises `x`, under the plan that is current now.
+    /// Normalises `x`, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors
     /// When the last axis of `x` is not the weight's, or its type differs.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward_in(&self.slot.pin(), x)
+        self.slot.with_plan(|plan| self.forward_in(plan, x))
     }
 
     /// Normalises `x`, under the plan that the model pinned.
@@ -96,13 +98,11 @@ impl RmsNorm {
             // candle's operations divide by the width, and copy beyond a view of nothing.
             return Ok(x.clone());
         }
-        match mode_for(mode, &[x, &self.weight]) {
-            // The fused operation takes neither strided nor f64 input.
-            Mode::Inference if x.dtype() != DType::F64 => {
-                candle_nn::ops::rms_norm(&x.contiguous()?, &self.weight.contiguous()?, self.eps)
-            }
-            Mode::Inference | Mode::Training => self.differentiable(x),
+        // The fused operation takes neither strided nor f64 input.
+        if mode_for(mode, &[x, &self.weight]).is_training() || x.dtype() == DType::F64 {
+            return self.differentiable(x);
         }
+        candle_nn::ops::rms_norm(&x.contiguous()?, &self.weight.contiguous()?, self.eps)
     }
 
     fn differentiable(&self, x: &Tensor) -> Result<Tensor> {

@@ -67,12 +67,12 @@ impl RotaryEmbedding {
         }
     }
 
-    /// Rotates `q` and `k`, whose first position is `offset`, under the plan that is current now.
+    /// Rotates `q` and `k`, whose first position is `offset`, under the plan of the scope that the thread is in, or else the current one.
     ///
     /// # Errors
     /// When a shape or an element type does not fit the tables, or the positions go beyond them.
     pub fn forward(&self, q: &Tensor, k: &Tensor, offset: usize) -> Result<(Tensor, Tensor)> {
-        self.forward_in(&self.slot.pin(), q, k, offset)
+        self.slot.with_plan(|plan| self.forward_in(plan, q, k, offset))
     }
 
     /// Rotates `q` and `k`, under the plan that the model pinned.
@@ -100,13 +100,13 @@ impl RotaryEmbedding {
         let seq = self.check(q, k)?;
         let (cos, sin) = self.rows(offset, seq)?;
         let mode = mode_for(mode, &[q, k, &self.cos, &self.sin]);
-        let rotate = |x: &Tensor| match (mode, self.style) {
+        let rotate = |x: &Tensor| match (mode.is_training(), self.style) {
             // candle's operations divide by the length of a sequence, and of nothing every rotation is itself.
             _ if x.elem_count() == 0 => Ok(x.clone()),
-            (Mode::Inference, RotaryStyle::HalfSplit) => rotary_emb::rope(&x.contiguous()?, &cos, &sin),
-            (Mode::Inference, RotaryStyle::Interleaved) => rotary_emb::rope_i(&x.contiguous()?, &cos, &sin),
-            (Mode::Training, RotaryStyle::HalfSplit) => rotary_emb::rope_slow(x, &cos, &sin),
-            (Mode::Training, RotaryStyle::Interleaved) => rotary_emb::rope_i_slow(x, &cos, &sin),
+            (false, RotaryStyle::HalfSplit) => rotary_emb::rope(&x.contiguous()?, &cos, &sin),
+            (false, RotaryStyle::Interleaved) => rotary_emb::rope_i(&x.contiguous()?, &cos, &sin),
+            (true, RotaryStyle::HalfSplit) => rotary_emb::rope_slow(x, &cos, &sin),
+            (true, RotaryStyle::Interleaved) => rotary_emb::rope_i_slow(x, &cos, &sin),
         };
         Ok((rotate(q)?, rotate(k)?))
     }

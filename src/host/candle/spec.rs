@@ -3,7 +3,7 @@
 use candle_core::{DType as CandleDType, Device, Tensor};
 
 use super::LayerError;
-use crate::bind::Contract;
+use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
 use crate::swap::{Mode, Slot, SlotSpec, Slots};
 use crate::variant::DeviceKey;
@@ -47,7 +47,7 @@ pub(super) fn float_dtype(layer: &'static str, tensor: &'static str, dtype: Cand
 /// `mode`, or training where a gradient is needed all the same: an input or a weight of this call tracks one, and a
 /// gradient is never cut because the model was left in inference mode.
 pub(super) fn mode_for(mode: Mode, tensors: &[&Tensor]) -> Mode {
-    if tensors.iter().any(|tensor| tensor.track_op()) { Mode::Training } else { mode }
+    if tensors.iter().any(|tensor| tensor.track_op()) { mode.training() } else { mode }
 }
 
 /// Claims the slot of a layer with two weights (or tables), which must be of one floating-point type.
@@ -66,5 +66,14 @@ pub(super) fn claim_pair(
         return Err(LayerError::DType { layer, tensor: second_name, expected, actual });
     }
     let trainable = first.track_op() || second.track_op();
-    Ok(slots.slot(SlotSpec { path: path.into(), layer: layer.to_owned(), contract, dtype, last_dim, trainable }))
+    Ok(slots.slot(SlotSpec {
+        path: path.into(),
+        layer: layer.to_owned(),
+        contract,
+        dtype,
+        last_dim,
+        trainable,
+        options: Vec::new(),
+        rounding: Rounding::Dtype,
+    }))
 }

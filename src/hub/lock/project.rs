@@ -120,16 +120,20 @@ impl Project {
         };
         let mut kernels = BTreeSet::new();
         for kernel in config.kernels() {
-            let version = match kernel.version {
-                Some(version) => version,
-                None => hub.default_version(&kernel.repo)?,
+            // A folder of this machine is no publication to pin.
+            let Some(repo) = kernel.repo() else { continue };
+            let revision = match kernel.revision() {
+                Some(revision) => revision.clone(),
+                None => hub.default_revision(repo)?,
             };
-            kernels.insert((kernel.repo.clone(), version));
+            kernels.insert((repo.clone(), revision));
         }
-        let dependencies = kernels.into_iter().map(|(repo, version)| Dependency {
-            repo,
-            version: KernelVersion::Version(version),
-            variants: Vec::new(),
+        let dependencies = kernels.into_iter().map(|(repo, revision)| {
+            let version = match revision.version() {
+                Some(version) => KernelVersion::Version(version),
+                None => KernelVersion::Revision(revision.to_string()),
+            };
+            Dependency { repo, version, variants: Vec::new() }
         });
         self.add(dependencies.collect(), file)
     }

@@ -2,7 +2,7 @@
 //! calls that they had, so that the last, valid call of a test tells how many of the others came through.
 
 use half::{bf16, f16};
-use kernelhub::bind::{BindError, LayerKernel, RotaryStyle, TensorMut, TensorRef};
+use kernelhub::bind::{AttentionOptions, BindError, LayerKernel, RotaryStyle, TensorMut, TensorRef};
 use kernelhub::hint::Hint as _;
 
 use crate::support::native::{KIT, NativePack, layer};
@@ -37,15 +37,15 @@ static ONES: Aligned<f32> = Aligned([1.0; 256]);
 static BRAINS: Aligned<bf16> = Aligned([bf16::ONE; 256]);
 static HALVES: Aligned<f16> = Aligned([f16::ONE; 256]);
 
-fn ones(shape: &[usize]) -> TensorRef<'static> {
+fn ones(shape: &[usize]) -> TensorRef<'_> {
     TensorRef::contiguous(&ONES.0, shape).unwrap()
 }
 
-fn strided(offset: usize, shape: &[usize], strides: &[usize]) -> TensorRef<'static> {
+fn strided<'a>(offset: usize, shape: &'a [usize], strides: &'a [usize]) -> TensorRef<'a> {
     TensorRef::new(&ONES.0[offset..], shape, strides).unwrap()
 }
 
-fn brains(shape: &[usize]) -> TensorRef<'static> {
+fn brains(shape: &[usize]) -> TensorRef<'_> {
     TensorRef::contiguous(&BRAINS.0, shape).unwrap()
 }
 
@@ -92,14 +92,14 @@ fn rms_norm_checks_every_argument() {
     let kernel = counting(NORM, "arguments", LIMITS);
     let LayerKernel::RmsNorm(kernel) = &*kernel else { panic!("{kernel:?}") };
     let run = |out: &[usize], x: TensorRef<'_>, weight: TensorRef<'_>| {
-        with_output(out, |out| kernel.forward(out, &x, &weight, 1e-5))
+        with_output(out, |out| kernel.forward(out, &x, &weight, 1e-5, 0.0))
     };
     refused(run(&[2, 8], brains(&[2, 8]), ones(&[8])), "x", Dtype);
     refused(run(&[2, 8], TensorRef::contiguous(&HALVES.0, &[2, 8]).unwrap(), ones(&[8])), "x", Dtype);
     refused(run(&[2, 8], ones(&[2, 8]), brains(&[8])), "weight", Dtype);
     let mut wrong = [bf16::ZERO; 16];
     let mut out = TensorMut::contiguous(&mut wrong, &[2, 8]).unwrap();
-    refused(kernel.forward(&mut out, &ones(&[2, 8]), &ones(&[8]), 1e-5).map(|()| 0.0), "out", Dtype);
+    refused(kernel.forward(&mut out, &ones(&[2, 8]), &ones(&[8]), 1e-5, 0.0).map(|()| 0.0), "out", Dtype);
     refused(run(&[2, 8], ones(&[]), ones(&[8])), "x", Shape);
     refused(run(&[2, 8], ones(&[2, 1, 8]), ones(&[8])), "out", Shape);
     refused(run(&[3, 8], ones(&[2, 8]), ones(&[8])), "out", Shape);
@@ -198,7 +198,7 @@ fn attention_checks_every_argument() {
     let kernel = counting(ATTENTION, "arguments", LIMITS);
     let LayerKernel::Attention(kernel) = &*kernel else { panic!("{kernel:?}") };
     let run = |out: &[usize], q: TensorRef<'_>, k: TensorRef<'_>, v: TensorRef<'_>| {
-        with_output(out, |out| kernel.forward(out, &q, &k, &v, 0.5, true))
+        with_output(out, |out| kernel.forward(out, &q, &k, &v, &AttentionOptions::new(0.5, true)))
     };
     let (out, q, kv) = (&[1, 3, 4, 8][..], &[1, 4, 3, 8][..], &[1, 2, 5, 8][..]);
     refused(run(out, brains(q), ones(kv), ones(kv)), "q", Dtype);

@@ -67,7 +67,8 @@ fn rms_norm_on_the_gpu_is_the_formula() {
     for (rows, width) in [(1, 1), (3, 7), (5, 257), (0, 8), (300, 64)] {
         let (x, weight) = (ramp(rows * width), ramp(width));
         let shape = [rows, 1, width];
-        let out = kernel.forward_gpu(&upload(&device, &shape, &x), &upload(&device, &[width], &weight), 1e-5).unwrap();
+        let out =
+            kernel.forward_gpu(&upload(&device, &shape, &x), &upload(&device, &[width], &weight), 1e-5, 0.0).unwrap();
         assert_eq!(out.shape(), shape);
         let expected: Vec<f64> = x
             .chunks(width)
@@ -111,7 +112,8 @@ fn shaders_take_gpu_tensors_only_and_native_code_host_tensors_only() {
     let shader = layer(hub, "rmsnorm", "RMSNorm");
     let LayerKernel::RmsNorm(shader) = &*shader else { panic!("{shader:?}") };
     let mut out = [0.0_f32; 16];
-    let error = shader.forward(&mut TensorMut::contiguous(&mut out, &[2, 8]).unwrap(), &x, &weight, 1e-5).unwrap_err();
+    let error =
+        shader.forward(&mut TensorMut::contiguous(&mut out, &[2, 8]).unwrap(), &x, &weight, 1e-5, 0.0).unwrap_err();
     assert!(matches!(&error, BindError::Memory { code: "shader", memory: "host", .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
@@ -123,7 +125,7 @@ fn shaders_take_gpu_tensors_only_and_native_code_host_tensors_only() {
     let (x, weight) = (upload(&device, &[2, 8], &data), upload(&device, &[8], &data[..8]));
     let native = hub.layer(&"kernelhub/rmsnorm@v1".parse().unwrap(), "RMSNorm", Cpu).unwrap();
     let LayerKernel::RmsNorm(native) = &*native else { panic!("{native:?}") };
-    let error = native.forward_gpu(&x, &weight, 1e-5).unwrap_err();
+    let error = native.forward_gpu(&x, &weight, 1e-5, 0.0).unwrap_err();
     assert!(matches!(&error, BindError::Memory { code: "native", memory: "wgpu", .. }), "{error:?}");
 }
 
@@ -138,19 +140,19 @@ fn wrong_gpu_tensors_are_refused_by_name() {
     let (LayerKernel::RmsNorm(norm), LayerKernel::GatedActivation(gated)) = (&*norm, &*gated) else { panic!() };
     let empty = |dtype, shape: &[usize]| device.empty(dtype, shape).unwrap();
     let f32 = |shape: &[usize]| empty(DType::F32, shape);
-    let error = norm.forward_gpu(&f32(&[2, 8]), &f32(&[7]), 1e-5).unwrap_err();
+    let error = norm.forward_gpu(&f32(&[2, 8]), &f32(&[7]), 1e-5, 0.0).unwrap_err();
     assert!(matches!(&error, BindError::Shape { argument: "weight", actual, .. } if *actual == [7]), "{error:?}");
-    let error = norm.forward_gpu(&empty(DType::F16, &[2, 8]), &f32(&[8]), 1e-5).unwrap_err();
+    let error = norm.forward_gpu(&empty(DType::F16, &[2, 8]), &f32(&[8]), 1e-5, 0.0).unwrap_err();
     assert!(matches!(&error, BindError::Dtype { argument: "x", actual: DType::F16, .. }), "{error:?}");
-    let error = norm.forward_gpu(&f32(&[2, 8]), &empty(DType::F16, &[8]), 1e-5).unwrap_err();
+    let error = norm.forward_gpu(&f32(&[2, 8]), &empty(DType::F16, &[8]), 1e-5, 0.0).unwrap_err();
     assert!(matches!(&error, BindError::Dtype { argument: "weight", .. }), "{error:?}");
-    let error = norm.forward_gpu(&f32(&[]), &f32(&[1]), 1e-5).unwrap_err();
+    let error = norm.forward_gpu(&f32(&[]), &f32(&[1]), 1e-5, 0.0).unwrap_err();
     assert!(matches!(&error, BindError::Shape { argument: "x", .. }), "{error:?}");
     let error = gated.forward_gpu(&f32(&[2, 7])).unwrap_err();
     assert!(matches!(&error, BindError::Shape { argument: "x", .. }), "{error:?}");
     // No row, whatever the product of the other axes.
     let huge = f32(&[usize::MAX, 2, 0, 8]);
-    assert_eq!(norm.forward_gpu(&huge, &f32(&[8]), 1e-5).unwrap().shape(), huge.shape());
+    assert_eq!(norm.forward_gpu(&huge, &f32(&[8]), 1e-5, 0.0).unwrap().shape(), huge.shape());
 }
 
 #[test]
@@ -175,13 +177,13 @@ fn a_shaders_width_rule_holds_on_the_gpu() {
     let (LayerKernel::RmsNorm(norm), LayerKernel::GatedActivation(gated)) = (&*norm, &*gated) else { panic!() };
     let device = hub.gpu(Wgpu).unwrap();
     let tensor = |shape: &[usize]| device.empty(DType::F32, shape).unwrap();
-    let error = norm.forward_gpu(&tensor(&[2, 6]), &tensor(&[6]), 1e-5).unwrap_err();
+    let error = norm.forward_gpu(&tensor(&[2, 6]), &tensor(&[6]), 1e-5, 0.0).unwrap_err();
     assert!(
         matches!(&error, BindError::Limit { argument: "x", limit, .. } if limit.contains("6 elements is no multiple of 4")),
         "{error:?}"
     );
     let error = gated.forward_gpu(&tensor(&[2, 12])).unwrap_err();
     assert!(matches!(&error, BindError::Limit { argument: "out", .. }), "{error:?}");
-    assert!(norm.forward_gpu(&tensor(&[2, 8]), &tensor(&[8]), 1e-5).is_ok());
+    assert!(norm.forward_gpu(&tensor(&[2, 8]), &tensor(&[8]), 1e-5, 0.0).is_ok());
     assert!(gated.forward_gpu(&tensor(&[2, 8])).is_ok());
 }

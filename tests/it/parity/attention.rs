@@ -1,6 +1,6 @@
 //! `kernelhub/flash-attn2`.
 
-use kernelhub::bind::{AttentionKernel, LayerKernel};
+use kernelhub::bind::{AttentionKernel, AttentionOptions, LayerKernel};
 
 use super::{Number, View, assert_close, for_each_dtype};
 use crate::support::embedded;
@@ -34,7 +34,9 @@ fn formula<T: Number>(q: &View<T>, k: &View<T>, v: &View<T>, scale: f64, causal:
 
 fn run<T: Number>(kernel: &AttentionKernel, [q, k, v]: [&View<T>; 3], scale: f64, causal: bool) -> Vec<T> {
     let shape = [q.shape[0], q.shape[2], q.shape[1], q.shape[3]];
-    kernel.forward_to_vec::<T>(&q.tensor(), &k.tensor(), &v.tensor(), &shape, scale, causal).unwrap()
+    kernel
+        .forward_to_vec::<T>(&q.tensor(), &k.tensor(), &v.tensor(), &shape, &AttentionOptions::new(scale, causal))
+        .unwrap()
 }
 
 fn check<T: Number>(kernel: &AttentionKernel, inputs: [&View<T>; 3], what: &str) {

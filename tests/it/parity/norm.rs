@@ -22,7 +22,7 @@ fn formula<T: Number>(x: &View<T>, weight: &View<T>) -> Vec<f64> {
 
 fn check<T: Number>(kernel: &RmsNormKernel, x: &View<T>, what: &str) {
     let weight = View::<T>::contiguous(99, &x.shape[x.shape.len() - 1..]);
-    let actual = kernel.forward_to_vec::<T>(&x.tensor(), &x.shape, &weight.tensor(), EPS).unwrap();
+    let actual = kernel.forward_to_vec::<T>(&x.tensor(), &x.shape, &weight.tensor(), EPS, 0.0).unwrap();
     assert_close(&actual, &formula(x, &weight), &format!("{what} {:?} by {:?}", x.shape, x.strides));
 }
 

@@ -41,6 +41,11 @@ pub(crate) fn policy() -> Policy {
     policy_of(&text("http://127.0.0.1:9"))
 }
 
+/// The same, with the kernels in a folder and below it.
+pub(crate) fn policy_with_folder(folder: &Path) -> Policy {
+    policy_of(&format!("{}\n[[folder]]\npath = \"{}\"\n", text("http://127.0.0.1:9"), folder.display()))
+}
+
 pub(crate) fn policy_of(text: &str) -> Policy {
     let mut policy = Policy::builtin();
     policy.add(text, Level::User, Path::new("tests' policy")).unwrap();

@@ -1,8 +1,8 @@
 //! The forms of a configuration, and what is said about one that is wrong.
 
 use kernelhub::hint::Hint as _;
-use kernelhub::swap::{Choice, KernelConfig, Mode, SwapError};
-use kernelhub::variant::DeviceKey::{Cpu, Cuda, Mps, Rocm, Wgpu};
+use kernelhub::swap::{Choice, KernelConfig, Mode, SwapError, Target};
+use kernelhub::variant::DeviceKey::{Cpu, Cuda, Mps, Rocm, Wgpu, Xpu};
 
 const TOML: &str = r#"
 RMSNorm = "a/norm@v1:RMSNorm"
@@ -81,7 +81,7 @@ fn a_wrong_entry_is_named_with_the_near_word() {
         (
             "[RMSNorm]\ncpu = { inferrence = 'a/b@v1' }",
             "RMSNorm.cpu.inferrence",
-            "unknown mode \"inferrence\"; known: inference, training, fallback",
+            "unknown mode \"inferrence\"; known: inference, inference+compile, training, training+compile, fallback",
             Some("inference"),
         ),
         ("[RMSNorm]\ncpu = { inference = { x = 'a/b' } }", "RMSNorm.cpu.inference", "found a table", None),
@@ -89,7 +89,71 @@ fn a_wrong_entry_is_named_with_the_near_word() {
         ("RMSNorm = ''", "RMSNorm", "names no kernel", None),
         ("RMSNorm = 'a/b@1'", "RMSNorm", "the version \"1\" is not of the form v1", None),
         ("RMSNorm = 'a/b@v1:x y'", "RMSNorm", "the layer name \"x y\"", None),
-        ("RMSNorm = '../b@v1'", "RMSNorm", "names no kernel", None),
+        ("RMSNorm = '../b@v1'", "RMSNorm", "a kernel's folder is named by its absolute path", None),
+        ("RMSNorm = 'a/../b@v1'", "RMSNorm", "names no kernel", None),
+        ("RMSNorm = 1", "RMSNorm", "expected a kernel such as", None),
+        ("RMSNorm = true", "RMSNorm", "found a truth value", None),
+        ("inherit_ = false", "inherit_", "found a truth value", Some("inherit")),
+        ("inherit = 'no'", "inherit", "expected true or false, found a text", None),
+        ("inherit = true\ninherit_mapping = true", "inherit_mapping", "it stands twice, under two names", None),
+        ("RMSNorm = []", "RMSNorm", "the list names no kernel", Some("Disabled")),
+        ("RMSNorm = ['a/b@v1', 'Disabled']", "RMSNorm[1]", "Disabled is no kernel to try", None),
+        ("RMSNorm = ['a/b@v1', 'a/b@v1']", "RMSNorm", "a/b@v1 stands in the list twice", None),
+        ("RMSNorm = ['a/b@v1', 2]", "RMSNorm[1]", "expected a kernel", None),
+        ("RMSNorm = ['a/b', {}, 'c/d']", "RMSNorm[1]", "found a table", None),
+        ("RMSNorm = ['a/b', { verison = 1 }]", "RMSNorm.verison", "unknown key \"verison\"", Some("version")),
+        ("RMSNorm = ['a/b', { version = 'v1' }]", "RMSNorm.version", "expected a version's number", None),
+        ("RMSNorm = ['a/b', { version = -1 }]", "RMSNorm.version", "expected a version's number", None),
+        ("RMSNorm = ['a/b', { version = 1, revision = 'x' }]", "RMSNorm", "it has a version and a revision", None),
+        ("RMSNorm = ['a/b@v1', { version = 1 }]", "RMSNorm", "names its revision, and so does the table", None),
+        ("RMSNorm = ['/x:L', { version = 1 }]", "RMSNorm", "has no versions to choose from", None),
+        ("RMSNorm = ['a/b', { trust_remote_code = 1 }]", "RMSNorm.trust_remote_code", "expected true or false", None),
+        ("RMSNorm = 'a/b@../x'", "RMSNorm", "no version such as v1, commit, branch or tag", None),
+        ("[RMSNorm]\n'cuda:90-80' = 'a/b@v1'", "RMSNorm.cuda:90-80", "no range such as 80-89", None),
+        ("[RMSNorm]\n'xpu:1-2' = 'a/b@v1'", "RMSNorm.xpu:1-2", "xpu devices have no capability", None),
+        (
+            "[RMSNorm]\n'cuda:80-89' = 'a/b@v1'\n'cuda:85-94' = 'a/c@v1'",
+            "RMSNorm",
+            "cuda:80-89 and cuda:85-94 overlap and are of one size",
+            None,
+        ),
+        (
+            "[RMSNorm]\n'hip:90-94' = 'a/b@v1'\n'rocm:90-94' = 'a/c@v1'",
+            "RMSNorm.rocm:90-94",
+            "stands twice, once by its alias",
+            None,
+        ),
+        (
+            "[RMSNorm.cpu]\n'inference+compile' = 'a/b@v1'\n'inference|torch_compile' = 'a/c@v1'",
+            "RMSNorm.cpu.inference|torch_compile",
+            "inference+compile stands twice, once by another spelling",
+            None,
+        ),
+        (
+            "[RMSNorm]\ncpu = { 'inference+training' = 'a/b@v1' }",
+            "RMSNorm.cpu.inference+training",
+            "it must name exactly one of inference and training",
+            None,
+        ),
+        ("'model..mlp' = 'a/b@v1'", "model..mlp", "is no pattern of layer paths", None),
+        ("'model.**' = 'a/b@v1'", "model.**", "is no pattern of layer paths", None),
+        ("attn_implementation = 'spda'", "attn_implementation", "unknown attention \"spda\"", Some("sdpa")),
+        ("attn_implementation = 2", "attn_implementation", "expected a text, found a number", None),
+        ("fusion = 'a/b@v1'", "fusion", "expected a list of fusions", None),
+        ("[[fusion]]\nkernel = 'a/b@v1'", "fusion[0]", "it has no \"members\"", None),
+        ("[[fusion]]\nmembers = []\nkernel = 'a/b@v1'", "fusion[0]", "two members or more", None),
+        (
+            "[[fusion]]\nmember = []\nmembers = [['A', 'm.a'], ['B', 'm.b']]\nkernel = 'a/b@v1'",
+            "fusion[0].member",
+            "unknown key \"member\"",
+            Some("members"),
+        ),
+        ("[[fusion]]\nmembers = [['A', 'm.a'], ['B', 'n.b']]\nkernel = 'a/b'", "fusion[0]", "two parents", None),
+        ("[[fusion]]\nmembers = [['A', 'm.a'], ['B', 'm.a']]\nkernel = 'a/b'", "fusion[0]", "twice", None),
+        ("[[fusion]]\nmembers = [['A', 'm.a'], ['B', 'm.*']]\nkernel = 'a/b'", "fusion[0]", "end in the name", None),
+        ("[[fusion]]\nmembers = [['A', 'm.a'], 'B']\nkernel = 'a/b'", "fusion[0].members", "found a text", None),
+        ("use_local_kernel = true\nRMSNorm = 'a/b@v1'", "use_local_kernel", "a/b@v1 is no folder", None),
+        ("RMSNorm = 'a/b@v1'\n[kernel_mapping]\nRMSNorm = 'a/b@v1'", "RMSNorm", "it stands twice", None),
         ("[RMSNorm]\ncpu = 'disabled'", "RMSNorm.cpu", "names no kernel", Some("Disabled")),
         ("[RMSNorm]\nmps = 'a/b@v1'\nmetal = 'a/c@v1'", "RMSNorm.mps", "mps stands twice, once by its alias", None),
     ];
@@ -106,13 +170,9 @@ fn a_wrong_entry_is_named_with_the_near_word() {
 
 #[test]
 fn syntax_doubled_keys_and_wrong_types_are_refused() {
-    for text in [
-        "RMSNorm = ",
-        "RMSNorm = 'a/b@v1'\nRMSNorm = 'a/c@v1'",
-        "RMSNorm = 1",
-        "[L]\ncpu = ['a/b@v1']",
-        "[L.cpu]\ninference = 'a/b'\ninference = 'a/c'",
-    ] {
+    for text in
+        ["RMSNorm = ", "RMSNorm = 'a/b@v1'\nRMSNorm = 'a/c@v1'", "[L.cpu]\ninference = 'a/b'\ninference = 'a/c'"]
+    {
         let error = KernelConfig::from_toml(text, "kernels.toml").unwrap_err();
         assert!(
             matches!(&error, SwapError::ConfigToml { origin, .. } if origin == "kernels.toml"),
@@ -124,7 +184,6 @@ fn syntax_doubled_keys_and_wrong_types_are_refused() {
         "",
         "[]",
         "{",
-        r#"{"L": 1}"#,
         r#"{"L": "a/b@v1", "L": "a/c@v1"}"#,
         r#"{"L": {"cpu": "a/b@v1", "cpu": "a/c@v1"}}"#,
         r#"{"L": "a/b@v1"} x"#,
@@ -143,6 +202,45 @@ fn the_standard_mapping_is_whole() {
     let config = KernelConfig::standard().unwrap();
     for layer in ["RMSNorm", "RotaryEmbedding", "SiluAndMul", "FlashAttention"] {
         assert!(matches!(config.choice(layer, Cpu, Mode::Inference), Some(Choice::Kernel(_))), "{layer}");
-        assert_eq!(config.choice(layer, Cuda, Mode::Inference), None, "{layer}");
+        let cuda = config.choice(layer, Cuda, Mode::Inference);
+        // What Transformers maps there, and nothing that it does not.
+        let liger = kernel("kernels-community/liger-kernels@v3:LigerRMSNorm");
+        assert_eq!(cuda, (layer == "RMSNorm").then_some(&liger), "{layer}");
     }
+}
+
+#[test]
+fn an_entry_without_a_device_takes_that_of_the_default_table() {
+    let text = "[RMSNorm]\nrocm = 'a/b@v1'";
+    let (inherits, alone) = (
+        KernelConfig::from_toml(text, "x").unwrap(),
+        KernelConfig::from_toml(&format!("inherit = false\n{text}"), "x").unwrap(),
+    );
+    assert_eq!(inherits.choice("RMSNorm", Rocm, Mode::Inference), Some(&kernel("a/b@v1")));
+    assert_eq!(inherits.choice("RMSNorm", Cpu, Mode::Inference), Some(&kernel("kernelhub/rmsnorm@v1:RMSNorm")));
+    assert_eq!(
+        inherits.choice("SiluAndMul", Cpu, Mode::Inference),
+        Some(&kernel("kernelhub/activation@v1:SiluAndMul"))
+    );
+    assert_eq!(alone.choice("RMSNorm", Rocm, Mode::Inference), Some(&kernel("a/b@v1")));
+    assert_eq!(
+        (alone.choice("RMSNorm", Cpu, Mode::Inference), alone.choice("SiluAndMul", Cpu, Mode::Inference)),
+        (None, None)
+    );
+}
+
+#[test]
+fn the_smallest_range_that_holds_the_capability_decides() {
+    let text = "inherit = false\n[L]\ncuda = 'a/any@v1'\n'cuda:80-' = 'a/new@v1'\n'cuda:80-99' = 'a/wide@v1'\n\
+                'cuda:90-90' = 'a/hopper@v1'\nwgpu = 'a/shader@v1'\nrocm = 'a/amd@v1'";
+    let config = KernelConfig::from_toml(text, "x").unwrap();
+    let on = |device, capability| config.choice("L", Target { device, capability }, Mode::Inference).cloned();
+    let expected = [(75, "any"), (80, "wide"), (89, "wide"), (90, "hopper"), (91, "wide"), (99, "wide"), (100, "new")];
+    for (capability, name) in expected {
+        assert_eq!(on(Cuda, Some(capability)), Some(kernel(&format!("a/{name}@v1"))), "{capability}");
+    }
+    // Which one is meant cannot be told.
+    assert_eq!(on(Cuda, None), None);
+    assert_eq!(on(Rocm, None), Some(kernel("a/amd@v1")));
+    assert_eq!(on(Xpu, None), Some(kernel("a/shader@v1")), "an Intel adapter that wgpu reaches");
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use candle_core::{DType, Device, Tensor, Var};
-use kernelhub::bind::Contract;
+use kernelhub::bind::{Contract, Rounding};
 use kernelhub::hint::Hint as _;
 use kernelhub::host::candle::RmsNorm;
-use kernelhub::swap::{KernelConfig, Mode, Outcome, Reason, Report, SlotSpec, Slots, SwapError};
+use kernelhub::swap::{KernelConfig, Mode, Outcome, Reason, Report, RoundingDifference, SlotSpec, Slots, SwapError};
 use kernelhub::variant::DeviceKey;
 
 use super::{NoKernels, config};
@@ -32,7 +32,7 @@ fn reasons(report: &Report) -> Vec<Reason> {
         .iter()
         .filter_map(|line| match &line.outcome {
             Outcome::Reference(reason) => Some(reason.clone()),
-            Outcome::Kernel(_) => None,
+            Outcome::Kernel(_) | Outcome::Fused { .. } => None,
         })
         .collect();
     reasons.sort();
@@ -80,6 +80,11 @@ fn training_returns_every_layer_to_its_reference_and_back() {
         let report = model.train();
         assert_eq!((report.swapped(), report.total(), report.mode), (0, swapped.total(), Mode::Training));
         for reason in reasons(&report) {
+            // Turning back is the gradient of turning, so that a rotary kernel always has its backward.
+            if let Reason::BackwardNotCalled { kernel } = &reason {
+                assert_eq!(kernel, "kernelhub/rotary@v1:RotaryEmbedding");
+                continue;
+            }
             assert!(matches!(&reason, Reason::NoBackward { trainable: false, .. }), "{reason:?}");
             assert!(reason.to_string().ends_with("has no backward, and training needs one"), "{reason}");
         }
@@ -106,6 +111,8 @@ fn planning_again_uses_the_same_kernels() {
         dtype: kernelhub::dtype::DType::F32,
         last_dim: 8,
         trainable: false,
+        options: Vec::new(),
+        rounding: Rounding::F32WeightF32,
     });
     let kernels: Vec<usize> = (0..3)
         .map(|_| {
@@ -157,7 +164,7 @@ fn a_failing_configuration_leaves_plan_and_report_as_they_were() {
     assert!(matches!(model.use_kernels(hub, &unknown).unwrap_err(), SwapError::UnknownLayer { .. }));
 
     // A good configuration for another device: it asks for kernels, and none takes a layer.
-    let elsewhere = KernelConfig::from_toml(&format!("[SiluAndMul]\ncuda = '{SILU}'"), "x").unwrap();
+    let elsewhere = KernelConfig::from_toml(&format!("inherit = false\n[SiluAndMul]\ncuda = '{SILU}'"), "x").unwrap();
     let error = model.use_kernels(hub, &elsewhere).unwrap_err();
     assert!(
         matches!(&error, SwapError::NothingSwapped { device: DeviceKey::Cpu, reasons } if reasons.len() == 4),
@@ -229,6 +236,16 @@ fn width_rules_and_trainable_weights_keep_the_reference_with_a_reason() {
         RmsNorm::new(trained.as_tensor().clone(), 1e-5, &slots, "trained").unwrap(),
         RmsNorm::new(ones(8).to_dtype(DType::BF16).unwrap(), 1e-5, &slots, "brain").unwrap(),
     ];
+    let with_offset = slots.slot(SlotSpec {
+        path: "offset".to_owned(),
+        layer: "RMSNorm".to_owned(),
+        contract: Contract::RmsNorm,
+        dtype: kernelhub::dtype::DType::F32,
+        last_dim: 8,
+        trainable: false,
+        options: vec!["offset"],
+        rounding: Rounding::F32WeightF32,
+    });
     let report = slots.use_kernels(&hub, &config(&[("RMSNorm", "kernelhub-tests/planned@v1")])).unwrap();
     let name = "kernelhub-tests/planned@v1:RMSNorm";
     let lines: Vec<_> = report.layers.iter().map(|line| (line.path.as_str(), &line.outcome)).collect();
@@ -239,6 +256,11 @@ fn width_rules_and_trainable_weights_keep_the_reference_with_a_reason() {
         if reason.to_string() == format!("{name} has no backward, and the layer's weight is a variable")));
     assert!(matches!(lines[3], ("brain", Outcome::Reference(reason @ Reason::Dtype { .. }))
         if reason.to_string() == format!("{name} computes f32, the layer is bf16")));
+    assert!(
+        matches!(lines[4], ("offset", Outcome::Reference(reason @ Reason::Option { option, in_backward: false, .. }))
+        if option == "offset" && reason.to_string() == format!("{name} does not take offset, which the layer passes"))
+    );
+    assert!(slots.pin().rms_norm(&with_offset).is_none());
 }
 
 #[test]
@@ -287,6 +309,8 @@ fn a_name_that_stands_for_two_kinds_of_layer_takes_no_kernel_of_one_kind() {
                 dtype: kernelhub::dtype::DType::F32,
                 last_dim: 8,
                 trainable: false,
+                options: Vec::new(),
+                rounding: Rounding::F32WeightF32,
             })
         };
         let _slots = contracts.map(slot);
@@ -297,4 +321,23 @@ fn a_name_that_stands_for_two_kinds_of_layer_takes_no_kernel_of_one_kind() {
         );
         assert_eq!(slots.report().swapped(), 0);
     }
+}
+
+#[test]
+fn the_report_tells_where_a_kernel_rounds_elsewhere_than_its_reference() {
+    let layers = norm_layer("RMSNorm", "count_rms_norm").replace("\"f32\"", "\"f32\", \"bf16\"");
+    let pack = NativePack::kit("rounds", &layers);
+    let slots = Slots::new(DeviceKey::Cpu);
+    let norm = |dtype, path: &str| {
+        let weight = Tensor::ones(8, DType::F32, &Device::Cpu).unwrap().to_dtype(dtype).unwrap();
+        RmsNorm::new(weight, 1e-5, &slots, path).unwrap()
+    };
+    let _layers = [norm(DType::F32, "wide"), norm(DType::BF16, "brain")];
+    let report = slots.use_kernels(&pack.hub(), &config(&[("RMSNorm", "kernelhub-tests/rounds@v1")])).unwrap();
+    assert_eq!(report.layers[0].rounding, None, "in f32 every order is the same");
+    let expected = RoundingDifference { kernel: Rounding::F32WeightF32, reference: Rounding::Dtype };
+    assert_eq!(report.layers[1].rounding, Some(expected));
+    let text = report.to_string();
+    assert_eq!(text.matches("  (rounds f32-weight-f32, its reference dtype)").count(), 1, "{text}");
+    assert_eq!(serde_json::to_value(&report).unwrap()["layers"][1]["rounding"]["kernel"], "f32-weight-f32");
 }

@@ -7,7 +7,7 @@ use core::fmt;
 use kernelhub_abi::{DLTensor, TVMFFIAny, type_index};
 
 use super::error::{Failed, Kind, fail};
-use super::tensor::Tensor;
+use super::tensor::{ElementType, IndexType, Tensor};
 
 /// The type index of tvm-ffi's own tensor object, which Python passes: a header, and then a `DLTensor`.
 const TENSOR_OBJECT: i32 = 70;
@@ -81,7 +81,15 @@ impl Args<'_> {
         Ok(slots.each_ref())
     }
 
-    fn tensor(&self, index: usize, slot: &mut Tensor) -> Result<(), Failed> {
+    /// The tensor of positions or lengths at `index`, checked as far as it alone can be.
+    pub(crate) fn index_tensor(&self, index: usize) -> Result<Tensor<IndexType>, Failed> {
+        let mut slot = Tensor::EMPTY;
+        self.tensor(index, &mut slot)?;
+        Ok(slot)
+    }
+
+    /// The tensor at `index`, read into `slot`, in place, and checked as far as it alone can be.
+    pub(crate) fn tensor<D: ElementType>(&self, index: usize, slot: &mut Tensor<D>) -> Result<(), Failed> {
         let value = &self.values[index];
         let header = match value.type_index {
             type_index::DL_TENSOR_PTR => 0,
@@ -104,6 +112,14 @@ impl Args<'_> {
         unsafe { slot.read(function, name, raw) }
     }
 
+    /// Whether there is a tensor at `index`, which is then read into `slot`; None says that there is not.
+    pub(crate) fn optional_tensor(&self, index: usize, slot: &mut Tensor) -> Result<bool, Failed> {
+        if self.values[index].type_index == type_index::NONE {
+            return Ok(false);
+        }
+        self.tensor(index, slot).map(|()| true)
+    }
+
     /// The number at `index`: a Float, or an Int, which is converted.
     pub(crate) fn float(&self, index: usize) -> Result<f64, Failed> {
         let value = &self.values[index];
@@ -114,6 +130,36 @@ impl Args<'_> {
             type_index::INT => Ok(unsafe { value.payload.v_int64 } as f64),
             _ => Err(self.wrong_type(index, "Float or Int")),
         }
+    }
+
+    /// The integer at `index`: an Int.
+    pub(crate) fn int(&self, index: usize) -> Result<i64, Failed> {
+        let value = &self.values[index];
+        match value.type_index {
+            // SAFETY: the type index says that this member is the one set.
+            type_index::INT => Ok(unsafe { value.payload.v_int64 }),
+            _ => Err(self.wrong_type(index, "Int")),
+        }
+    }
+
+    /// The number at `index`, which must be finite and at least 0.
+    pub(crate) fn not_negative(&self, index: usize) -> Result<f64, Failed> {
+        let value = self.float(index)?;
+        if value.is_finite() && value >= 0.0 {
+            return Ok(value);
+        }
+        Err(self.invalid(index, format_args!("expected a finite number of at least 0, got {value}")))
+    }
+
+    /// The number at `index`, which must be finite, rounded to f32, in which kernels compute.
+    #[expect(clippy::cast_possible_truncation, reason = "rounds to f32 on purpose")]
+    pub(crate) fn finite_f32(&self, index: usize) -> Result<f32, Failed> {
+        let value = self.float(index)?;
+        let rounded = value as f32;
+        if rounded.is_finite() {
+            return Ok(rounded);
+        }
+        Err(self.invalid(index, format_args!("expected a finite number in the range of f32, got {value}")))
     }
 
     /// The flag at `index`: a Bool, or an Int, where any value but 0 is true.

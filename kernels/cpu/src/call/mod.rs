@@ -10,6 +10,8 @@
 
 mod args;
 mod error;
+#[cfg(any(feature = "embedding", feature = "cross-entropy"))]
+mod ids;
 mod pool;
 mod rows;
 mod tensor;
@@ -17,8 +19,9 @@ mod tensor;
 pub(crate) use args::Args;
 pub use error::kernelhub_last_error;
 pub(crate) use error::{Failed, guard};
+#[cfg(any(feature = "embedding", feature = "cross-entropy"))]
+pub(crate) use ids::{IdType, Ids};
 pub use pool::kernelhub_set_parallel_for;
 pub(crate) use pool::{Job, launch};
-#[cfg(any(feature = "rmsnorm", feature = "activation"))]
 pub(crate) use rows::RowMap;
-pub(crate) use tensor::{DType, MAX_RANK, Tensor};
+pub(crate) use tensor::{DType, IndexType, MAX_RANK, Tensor};

@@ -13,17 +13,22 @@ pub(crate) struct RowMap<const K: usize> {
 }
 
 impl<const K: usize> RowMap<K> {
-    #[inline]
     /// The rows of `tensors`, which have the same leading extents; the last axis is the row.
+    #[inline]
     pub(crate) fn new(tensors: [&Tensor; K]) -> Self {
-        let mut map = Self { axes: 0, extents: [1; MAX_RANK], strides: [[0; K]; MAX_RANK] };
         let leading = tensors[0].shape().len().saturating_sub(1);
-        for axis in 0..leading {
-            let extent = tensors[0].shape()[axis];
+        Self::from_axes(&tensors[0].shape()[..leading], tensors.map(|tensor| &tensor.strides()[..leading]))
+    }
+
+    /// The places of an index space of `extents` in `K` tensors, of which each has one stride for each axis.
+    #[inline]
+    pub(crate) fn from_axes(extents: &[usize], strides: [&[isize]; K]) -> Self {
+        let mut map = Self { axes: 0, extents: [1; MAX_RANK], strides: [[0; K]; MAX_RANK] };
+        for (axis, &extent) in extents.iter().enumerate() {
             if extent == 1 {
                 continue;
             }
-            let strides = tensors.map(|tensor| tensor.strides()[axis]);
+            let strides = strides.map(|strides| strides[axis]);
             // Fits: the product of an extent and its stride was checked with the tensor.
             let mergeable = map.axes > 0
                 && (0..K).all(|k| map.strides[map.axes - 1][k] == strides[k].wrapping_mul(extent as isize));

@@ -24,7 +24,30 @@ pub(crate) enum DType {
     F16,
 }
 
-impl DType {
+/// The element types of tensors that hold positions and lengths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexType {
+    /// 32-bit integers with a sign.
+    I32,
+}
+
+/// A family of element types, of which an argument takes any.
+pub(crate) trait ElementType: Copy + PartialEq + fmt::Display {
+    /// A member, for descriptions of nothing.
+    const SOME: Self;
+    /// The members in words.
+    const WORDS: &'static str;
+
+    /// The member that DLPack describes so.
+    fn from_dl(dtype: DLDataType) -> Option<Self>;
+    /// Bytes of an element.
+    fn size(self) -> usize;
+}
+
+impl ElementType for DType {
+    const SOME: Self = Self::F32;
+    const WORDS: &'static str = "f32, bf16 or f16";
+
     fn from_dl(dtype: DLDataType) -> Option<Self> {
         match (dtype.code, dtype.bits, dtype.lanes) {
             (dtype_code::FLOAT, 32, 1) => Some(Self::F32),
@@ -34,12 +57,30 @@ impl DType {
         }
     }
 
-    /// Bytes of an element.
-    pub(crate) fn size(self) -> usize {
+    fn size(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::Bf16 | Self::F16 => 2,
         }
+    }
+}
+
+impl ElementType for IndexType {
+    const SOME: Self = Self::I32;
+    const WORDS: &'static str = "i32";
+
+    fn from_dl(dtype: DLDataType) -> Option<Self> {
+        ((dtype.code, dtype.bits, dtype.lanes) == (dtype_code::INT, 32, 1)).then_some(Self::I32)
+    }
+
+    fn size(self) -> usize {
+        size_of::<i32>()
+    }
+}
+
+impl fmt::Display for IndexType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("i32")
     }
 }
 
@@ -55,13 +96,13 @@ impl fmt::Display for DType {
 
 /// A checked view: on the CPU, of a known dtype, aligned to its elements, every offset representable in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tensor {
+pub(crate) struct Tensor<D = DType> {
     function: &'static str,
     name: &'static str,
     /// The first element; dangling where the tensor is empty.
     data: *mut u8,
     /// The element type.
-    pub(crate) dtype: DType,
+    pub(crate) dtype: D,
     rank: usize,
     shape: [usize; MAX_RANK],
     strides: [isize; MAX_RANK],
@@ -72,7 +113,7 @@ pub(crate) struct Tensor {
 }
 
 /// A shape or strides as text: `[2, 3]`.
-struct List<'a, T>(&'a [T]);
+pub(super) struct List<'a, T>(pub(super) &'a [T]);
 
 impl<T: fmt::Display> fmt::Display for List<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,13 +125,13 @@ impl<T: fmt::Display> fmt::Display for List<'_, T> {
     }
 }
 
-impl Tensor {
+impl<D: ElementType> Tensor<D> {
     /// Room for a description: of nothing.
     pub(crate) const EMPTY: Self = Self {
         function: "",
         name: "",
         data: core::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>(),
-        dtype: DType::F32,
+        dtype: D::SOME,
         rank: 1,
         shape: [0; MAX_RANK],
         strides: [0; MAX_RANK],
@@ -116,10 +157,11 @@ impl Tensor {
                 "expected a tensor on the CPU (device type 1), got device type {actual}"
             )));
         }
-        let Some(dtype) = DType::from_dl(raw.dtype) else {
+        let Some(dtype) = D::from_dl(raw.dtype) else {
             let DLDataType { code, bits, lanes } = raw.dtype;
             return Err(invalid(format_args!(
-                "expected dtype f32, bf16 or f16, got code {code}, {bits} bits, {lanes} lanes"
+                "expected dtype {}, got code {code}, {bits} bits, {lanes} lanes",
+                D::WORDS
             )));
         };
         let Some(rank) = usize::try_from(raw.ndim).ok().filter(|&rank| rank <= MAX_RANK) else {
@@ -203,6 +245,11 @@ impl Tensor {
         self.shape().last().copied().unwrap_or(1)
     }
 
+    /// The extent of an axis.
+    pub(crate) fn len_of_axis(&self, axis: usize) -> usize {
+        self.shape()[axis]
+    }
+
     /// Whether there is no element.
     pub(crate) fn is_empty(&self) -> bool {
         self.shape().contains(&0)
@@ -255,7 +302,7 @@ impl Tensor {
     }
 
     /// Checks the dtype.
-    pub(crate) fn expect_dtype(&self, expected: DType, why: &str) -> Result<(), Failed> {
+    pub(crate) fn expect_dtype(&self, expected: D, why: &str) -> Result<(), Failed> {
         if self.dtype == expected {
             return Ok(());
         }
@@ -304,6 +351,11 @@ impl Tensor {
         self.data == other.data && self.shape() == other.shape() && self.strides() == other.strides()
     }
 
+    /// Checks that this output is the input `other`, element for element, or lies apart from it.
+    pub(crate) fn expect_same_or_apart(&self, other: &Self) -> Result<(), Failed> {
+        if self.same_view(other) { Ok(()) } else { self.expect_apart(other) }
+    }
+
     fn set_span(&mut self) {
         let size = self.dtype.size();
         let (mut low, mut high, mut count) = (0, 1, 1);
@@ -323,7 +375,7 @@ impl Tensor {
 
     /// Checks that this output does not overlap the input `other`, where both fill their span, so that the spans
     /// decide. Views that are interleaved in one buffer are left to the caller's contract.
-    pub(crate) fn expect_apart(&self, other: &Self) -> Result<(), Failed> {
+    pub(crate) fn expect_apart<O>(&self, other: &Tensor<O>) -> Result<(), Failed> {
         if self.full && other.full && self.span.0 < other.span.1 && other.span.0 < self.span.1 {
             let name = other.name;
             return Err(

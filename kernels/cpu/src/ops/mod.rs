@@ -2,14 +2,24 @@
 //!
 //! Invariant: after the checks no address is computed outside a tensor's span, and every output element is written.
 
+#[cfg(feature = "activation")]
+pub(crate) mod activation;
 #[cfg(feature = "flash-attn2")]
 pub(crate) mod attention;
+#[cfg(feature = "cross-entropy")]
+pub(crate) mod cross_entropy;
+#[cfg(feature = "embedding")]
+pub(crate) mod embedding;
+#[cfg(feature = "layer-norm")]
+pub(crate) mod layer_norm;
+#[cfg(feature = "linear")]
+pub(crate) mod linear;
+#[cfg(any(feature = "flash-attn2", feature = "linear"))]
+mod multiply;
 #[cfg(feature = "rmsnorm")]
 pub(crate) mod rms_norm;
 #[cfg(feature = "rotary")]
 pub(crate) mod rotary;
-#[cfg(feature = "activation")]
-pub(crate) mod silu;
 
 /// From this many bytes moved on, outputs bypass the cache: they would push the inputs out of it, and each line would
 /// be read before it is overwritten.

@@ -71,6 +71,36 @@ impl Element for f32 {
     }
 }
 
+/// The first `count` elements at `p`, the other lanes zero.
+///
+/// # Safety
+/// See [`Simd`].
+#[inline(always)]
+pub(crate) unsafe fn load<S: Simd, E: Element>(simd: S, p: *const E, count: usize) -> S::V {
+    if count == S::LANES {
+        // SAFETY: the caller's contract is the same.
+        unsafe { E::load(simd, p) }
+    } else {
+        // SAFETY: the caller's contract is the same.
+        unsafe { E::load_part(simd, p, count) }
+    }
+}
+
+/// Writes the first `count` lanes.
+///
+/// # Safety
+/// See [`Simd`].
+#[inline(always)]
+pub(crate) unsafe fn store<S: Simd, E: Element>(simd: S, p: *mut E, v: S::V, count: usize) {
+    if count == S::LANES {
+        // SAFETY: the caller's contract is the same.
+        unsafe { E::store(simd, p, v) };
+    } else {
+        // SAFETY: the caller's contract is the same.
+        unsafe { E::store_part(simd, p, v, count) };
+    }
+}
+
 /// Longest vector of any level, in lanes.
 const MAX_LANES: usize = 16;
 

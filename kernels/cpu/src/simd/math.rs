@@ -1,4 +1,4 @@
-//! Exponentials on vectors.
+//! Exponentials on vectors, and what is made of them.
 
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 #![expect(clippy::many_single_char_names, reason = "the names of the formulas")]
@@ -6,18 +6,37 @@
 use super::Simd;
 
 /// `e^r = 1 + r + r^2 * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= ln(2) / 2.
-#[cfg(feature = "activation")]
+#[cfg(any(feature = "activation", feature = "cross-entropy"))]
 const EXP: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_554, 0.008_363_233, 0.001_392_625];
 /// `2^r = 1 + r * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= 1 / 2.
 #[cfg(feature = "flash-attn2")]
 const EXP2: [f32; 6] =
     [core::f32::consts::LN_2, 0.240_226_5, 0.055_503_57, 0.009_618_082, 0.001_339_097_9, 0.000_154_532_63];
+/// `tanh(x) = x + x^3 * p(x^2)`: the coefficients of `p`, interpolated at Chebyshev nodes of |x| <= 5 / 8.
+#[cfg(feature = "flash-attn2")]
+const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
 /// ln(2) in two parts; the first has few enough bits that its product with an exponent is exact.
-#[cfg(feature = "activation")]
+#[cfg(any(feature = "activation", feature = "cross-entropy"))]
 const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
-/// `e^x`, within 2 ulp; 0 below -104, infinity above 89, NaN for NaN.
+/// `Q(a) e^(a^2 / 2) = t * p(2.54 t - 1.54)` with `t = 1 / (1 + a / 4)`, where `Q` is the upper tail of the normal
+/// distribution, `erfc(a / sqrt(2)) / 2`: the coefficients of `p`, interpolated at Chebyshev nodes of 0 <= a <= 14.875.
 #[cfg(feature = "activation")]
+const TAIL: [f32; 10] = [
+    0.225_849_31,
+    0.157_512_86,
+    0.081_141_83,
+    0.029_407_855,
+    0.006_318_187,
+    0.000_129_417_69,
+    -0.000_329_850_77,
+    -4.921_265e-5,
+    1.594_518_4e-5,
+    3.662_282_6e-6,
+];
+
+/// `e^x`, within 2 ulp; 0 below -104, infinity above 89, NaN for NaN.
+#[cfg(any(feature = "activation", feature = "cross-entropy"))]
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     // NaN comes through: `max` and `min` answer their second operand then.
@@ -25,13 +44,60 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     let n = s.round(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
     let r = s.fma(n, s.splat(-LN2[0]), x);
     let r = s.fma(n, s.splat(-LN2[1]), r);
+    s.scale2(exp_reduced(s, r), n)
+}
+
+/// `e^r` for |r| <= ln(2) / 2.
+#[cfg(any(feature = "activation", feature = "cross-entropy"))]
+#[inline(always)]
+fn exp_reduced<S: Simd>(s: S, r: S::V) -> S::V {
     let mut p = s.splat(EXP[4]);
     p = s.fma(p, r, s.splat(EXP[3]));
     p = s.fma(p, r, s.splat(EXP[2]));
     p = s.fma(p, r, s.splat(EXP[1]));
     p = s.fma(p, r, s.splat(EXP[0]));
     p = s.fma(p, s.mul(r, r), r);
-    s.scale2(s.add(p, s.splat(1.0)), n)
+    s.add(p, s.splat(1.0))
+}
+
+/// `x / (1 + e^-z)`, computed with `e^-|z|`, which cannot overflow: for large negative `z` the other form gives 0
+/// where the result is still a normal number.
+#[cfg(feature = "activation")]
+#[inline(always)]
+pub(crate) fn sigmoid_weighted<S: Simd>(s: S, x: S::V, z: S::V) -> S::V {
+    let decay = exp(s, s.sub(s.splat(0.0), s.abs(z)));
+    let one = s.splat(1.0);
+    let numerator = s.mul(x, s.where_negative(z, decay, one));
+    s.mul(numerator, s.reciprocal(s.add(one, decay)))
+}
+
+/// `x (1 + erf(x / sqrt(2))) / 2`, within 4 parts in 2^23 everywhere: `x Q(-x)` for negative `x`, and `x - x Q(x)` else, where
+/// `1 + erf` would lose all digits of the lower tail.
+#[cfg(feature = "activation")]
+#[inline(always)]
+pub(crate) fn normal_weighted<S: Simd>(s: S, x: S::V) -> S::V {
+    // Beyond the bound the tail is below the least number. NaN comes through.
+    let a = s.min(s.splat(14.875), s.abs(x));
+    // The square in two parts, the first of them exact: its error would be that of the result, times the square.
+    let high = s.mul(s.round(s.mul(a, s.splat(256.0))), s.splat(1.0 / 256.0));
+    let low = s.sub(a, high);
+    let half_square = s.mul(s.mul(high, high), s.splat(0.5));
+    let n = s.round(s.mul(s.mul(a, a), s.splat(-0.5 * core::f32::consts::LOG2_E)));
+    let r = s.sub(s.sub(s.splat(0.0), half_square), s.mul(n, s.splat(LN2[0])));
+    let r = s.sub(r, s.mul(s.mul(s.add(a, high), low), s.splat(0.5)));
+    let r = s.fma(n, s.splat(-LN2[1]), r);
+    let t = s.reciprocal(s.fma(a, s.splat(0.25), s.splat(1.0)));
+    // 2.54 t - 1.54, in a form that keeps its digits.
+    let place = s.mul(t, s.fma(a, s.splat(-0.384_453_78), s.splat(1.0)));
+    let mut p = s.splat(TAIL[9]);
+    for coefficient in TAIL[..9].iter().rev() {
+        p = s.fma(p, place, s.splat(*coefficient));
+    }
+    let tail = s.mul(s.mul(exp_reduced(s, r), t), p);
+    let weighted = s.scale2(s.mul(a, tail), n);
+    // `0 * x` leaves finite numbers as they are and makes -infinity NaN, as the formula does.
+    let negative = s.fma(x, s.splat(0.0), s.sub(s.splat(0.0), weighted));
+    s.where_negative(x, negative, s.sub(x, weighted))
 }
 
 /// `2^x`, within 2 ulp; 0 below -150, infinity above 129, NaN for NaN.
@@ -49,4 +115,24 @@ pub(crate) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
     p = s.fma(p, r, s.splat(EXP2[0]));
     p = s.fma(p, r, s.splat(1.0));
     s.scale2(p, n)
+}
+
+/// `tanh(x)`, within 4 ulp also where `x` is small; NaN for NaN.
+#[cfg(feature = "flash-attn2")]
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
+    let magnitude = s.abs(x);
+    // With e = 2^(-2 |x| / ln 2), which is at most 1, so that the divisor lies within 1..=2.
+    let e = exp2(s, s.mul(magnitude, s.splat(-2.0 * core::f32::consts::LOG2_E)));
+    let large = s.mul(s.sub(s.splat(1.0), e), s.reciprocal(s.add(s.splat(1.0), e)));
+    let large = s.where_negative(x, s.sub(s.splat(0.0), large), large);
+    // The difference above cancels where `x` is small.
+    let square = s.mul(x, x);
+    let mut p = s.splat(TANH[4]);
+    p = s.fma(p, square, s.splat(TANH[3]));
+    p = s.fma(p, square, s.splat(TANH[2]));
+    p = s.fma(p, square, s.splat(TANH[1]));
+    p = s.fma(p, square, s.splat(TANH[0]));
+    let small = s.fma(s.mul(p, square), x, x);
+    s.where_negative(s.sub(magnitude, s.splat(0.625)), small, large)
 }

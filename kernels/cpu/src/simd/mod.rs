@@ -16,17 +16,27 @@ mod avx2;
 mod avx512;
 mod element;
 mod level;
-#[cfg(any(feature = "activation", feature = "flash-attn2"))]
+#[cfg(any(feature = "activation", feature = "flash-attn2", feature = "cross-entropy"))]
 mod math;
 mod portable;
 
 pub(crate) use element::Element;
+#[cfg(any(
+    feature = "rmsnorm",
+    feature = "layer-norm",
+    feature = "activation",
+    feature = "linear",
+    feature = "cross-entropy"
+))]
+pub(crate) use element::{load, store};
 pub use level::{Level, available, force_level};
 pub(crate) use level::{current, dispatch};
-#[cfg(feature = "activation")]
+#[cfg(any(feature = "activation", feature = "cross-entropy"))]
 pub(crate) use math::exp;
 #[cfg(feature = "flash-attn2")]
-pub(crate) use math::exp2;
+pub(crate) use math::{exp2, tanh};
+#[cfg(feature = "activation")]
+pub(crate) use math::{normal_weighted, sigmoid_weighted};
 
 /// Code that [`Simd::call`] compiles for one level.
 pub(crate) trait Kernel {
@@ -58,7 +68,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a * b`.
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `1 / a` within 1 ulp, for `a` within 1..=2; NaN for NaN.
+    /// `1 / a` within 1 ulp, for `a` within 1..=2^60; NaN for NaN.
     fn reciprocal(self, a: Self::V) -> Self::V;
     /// `a * b + c`, rounded once where the level has such an instruction.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;

@@ -1,3 +1,8 @@
+mod options;
+mod paged;
+mod reference;
+mod varlen;
+
 use kernelhub_cpu::flash_attn;
 
 use crate::support::{Arg, DTYPES, Dt, Tensor, at_every_level, call};

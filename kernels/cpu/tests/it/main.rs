@@ -8,9 +8,17 @@
     reason = "small numbers of the tests' own; exact comparisons are meant"
 )]
 
+mod activation;
+mod activation_backward;
+mod add_rms_norm;
 mod attention;
+mod cross_entropy;
+mod embedding;
+mod layer_norm;
+mod linear;
 mod pool;
 mod rms_norm;
+mod rms_norm_backward;
 mod rotary;
 mod silu;
 mod support;

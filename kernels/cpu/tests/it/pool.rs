@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kernelhub_abi::ParallelBodyFn;
 use kernelhub_cpu::{
-    apply_rotary, flash_attn, kernelhub_abi_version, kernelhub_set_parallel_for, rms_norm, silu_and_mul,
+    add_rms_norm, apply_rotary, cross_entropy, cross_entropy_backward, embedding, flash_attn, gelu,
+    kernelhub_abi_version, kernelhub_set_parallel_for, layer_norm, linear, rms_norm, rms_norm_backward,
+    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward,
 };
 
-use crate::support::{Arg, DTYPES, Tensor, call, exclusive};
+use crate::support::{Arg, DTYPES, Dt, Tensor, at_every_level, call, exclusive};
 
 const THREADS: usize = 4;
 
@@ -95,6 +97,75 @@ fn the_hosts_threads_give_the_same_bits() {
         assert!(serial == threaded, "{dtype:?}");
     }
     assert!(host.indices.load(Ordering::Relaxed) > 12);
+}
+
+/// Everything that came after the first four kernels: forward, backward, and sums over rows.
+#[test]
+fn the_hosts_threads_give_the_same_bits_everywhere() {
+    let host: &'static Host = Box::leak(Box::default());
+    at_every_level(|level| {
+        for dtype in DTYPES {
+            let [x, y] = [1, 2].map(|seed| Tensor::random(dtype, &[300, 2060], seed));
+            let half = x.view(&[300, 1030], &[2060, 1], 0);
+            let [weight, bias] = [3, 4].map(|seed| Tensor::random(dtype, &[2060], seed));
+            let like = |t: &Tensor| Tensor::new(dtype, &t.shape);
+            let [a, b, c, d, e, f, g, h] = [&x; 8].map(like);
+            let (narrow, dweight) = (like(&half), like(&weight));
+            let (matrix, product) = (Tensor::random(dtype, &[150, 2060], 5), Tensor::new(dtype, &[300, 150]));
+            let (one, vector) = (x.view(&[1, 2060], &[2060, 1], 0), Tensor::new(dtype, &[1, 150]));
+            let targets = Tensor::new(Dt::U32, &[300]);
+            targets.fill(|index| (index[0] * 7 % 300) as f64);
+            let [loss, dloss] = [6, 7].map(|seed| Tensor::random(Dt::F32, &[300], seed));
+            let run = || {
+                let [x, y, w, t] = [&x, &y, &weight, &targets].map(Arg::T);
+                let (eps, offset) = (Arg::F(1e-5), Arg::F(1.0));
+                call(rms_norm_with_offset, &[Arg::T(&a), x, w, eps, offset]).expect("offset");
+                call(add_rms_norm, &[Arg::T(&b), Arg::T(&c), x, y, w, eps, offset]).expect("add");
+                call(rms_norm_backward, &[Arg::T(&d), Arg::T(&dweight), y, x, w, eps, offset]).expect("backward");
+                call(layer_norm, &[Arg::T(&e), x, w, Arg::T(&bias), eps]).expect("layer norm");
+                call(gelu, &[Arg::T(&narrow), Arg::T(&half)]).expect("gelu");
+                call(silu_and_mul_backward, &[Arg::T(&f), Arg::T(&half), y]).expect("silu, backward");
+                call(linear, &[Arg::T(&product), x, Arg::T(&matrix), Arg::None]).expect("linear");
+                call(linear, &[Arg::T(&vector), Arg::T(&one), Arg::T(&matrix), Arg::None]).expect("linear, one row");
+                call(embedding, &[Arg::T(&g), t, x]).expect("embedding");
+                call(cross_entropy, &[Arg::T(&loss), x, t, Arg::I(7)]).expect("cross entropy");
+                call(cross_entropy_backward, &[Arg::T(&h), Arg::T(&dloss), x, t, Arg::I(7)]).expect("its backward");
+                let bits = |t: &Tensor| t.values().into_iter().map(f64::to_bits).collect::<Vec<_>>();
+                [&a, &b, &c, &d, &dweight, &e, &narrow, &f, &product, &vector, &g, &loss, &h].map(bits)
+            };
+            let serial = run();
+            // SAFETY: the host is leaked.
+            unsafe { kernelhub_set_parallel_for(Some(parallel_for), std::ptr::from_ref(host).cast_mut().cast()) };
+            let before = host.loops.load(Ordering::Relaxed);
+            let threaded = run();
+            let loops = host.loops.load(Ordering::Relaxed) - before;
+            // SAFETY: no pool.
+            unsafe { kernelhub_set_parallel_for(None, std::ptr::null_mut()) };
+            // The sums of the weight's gradient may be too little work for threads.
+            assert!(loops >= 11, "{level:?} {dtype:?}: {loops} loops, but every call is worth threads");
+            assert!(serial == threaded, "{level:?} {dtype:?}");
+        }
+    });
+}
+
+#[test]
+fn calls_fit_the_documented_stack() {
+    at_every_level(|level| {
+        let run = move || {
+            for dtype in DTYPES {
+                let [x, y] = [1, 2].map(|seed| Tensor::random(dtype, &[160, 300], seed));
+                let [w, dweight] = [3, 4].map(|seed| Tensor::random(dtype, &[300], seed));
+                let out = Tensor::new(dtype, &x.shape);
+                let [o, dw, x, y, w] = [&out, &dweight, &x, &y, &w].map(Arg::T);
+                call(rms_norm_backward, &[o, dw, y, x, w, Arg::F(1e-5), Arg::F(0.0)]).expect("backward");
+                let product = Tensor::new(dtype, &[160, 160]);
+                call(linear, &[Arg::T(&product), x, y, Arg::None]).expect("linear");
+            }
+        };
+        // The documented 512 KiB, and a little for this closure and its vectors.
+        let thread = std::thread::Builder::new().stack_size((512 + 32) << 10).spawn(run).expect("thread");
+        thread.join().unwrap_or_else(|_| panic!("{level:?}"));
+    });
 }
 
 #[test]

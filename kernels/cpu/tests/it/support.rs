@@ -14,13 +14,21 @@ pub(crate) enum Dt {
     F32,
     Bf16,
     F16,
+    U32,
+    I64,
+    I32,
 }
 
+/// Those that kernels compute in.
 pub(crate) const DTYPES: [Dt; 3] = [Dt::F32, Dt::Bf16, Dt::F16];
 
 impl Dt {
     pub(crate) fn size(self) -> usize {
-        if self == Dt::F32 { 4 } else { 2 }
+        match self {
+            Dt::F32 | Dt::U32 | Dt::I32 => 4,
+            Dt::Bf16 | Dt::F16 => 2,
+            Dt::I64 => 8,
+        }
     }
 
     /// The one tolerance table: relative and absolute error against the f64 reference on the same rounded inputs. Half
@@ -30,6 +38,7 @@ impl Dt {
             Dt::F32 => (1e-5, 3e-6),
             Dt::Bf16 => (4.0e-3, 3e-6),
             Dt::F16 => (1.0e-3, 3e-6),
+            Dt::U32 | Dt::I64 | Dt::I32 => (0.0, 0.0),
         }
     }
 
@@ -38,6 +47,9 @@ impl Dt {
             Dt::F32 => (dtype_code::FLOAT, 32),
             Dt::Bf16 => (dtype_code::BFLOAT, 16),
             Dt::F16 => (dtype_code::FLOAT, 16),
+            Dt::U32 => (dtype_code::UINT, 32),
+            Dt::I64 => (dtype_code::INT, 64),
+            Dt::I32 => (dtype_code::INT, 32),
         };
         DLDataType { code, bits, lanes: 1 }
     }
@@ -108,6 +120,13 @@ impl Tensor {
         });
     }
 
+    /// One axis of integers.
+    pub(crate) fn ints(values: &[i32]) -> Self {
+        let tensor = Self::new(Dt::I32, &[values.len() as i64]);
+        tensor.fill(|index| f64::from(values[index[0] as usize]));
+        tensor
+    }
+
     /// Another view of the same memory; `offset` counts from this view's first element.
     pub(crate) fn view(&self, shape: &[i64], strides: &[i64], offset: i64) -> Self {
         Self { shape: shape.to_vec(), strides: strides.to_vec(), offset: self.offset + offset, ..self.clone() }
@@ -126,6 +145,9 @@ impl Tensor {
                 Dt::F32 => f64::from(p.cast::<f32>().read_unaligned()),
                 Dt::Bf16 => f64::from(p.cast::<bf16>().read_unaligned()),
                 Dt::F16 => f64::from(p.cast::<f16>().read_unaligned()),
+                Dt::U32 => f64::from(p.cast::<u32>().read_unaligned()),
+                Dt::I64 => p.cast::<i64>().read_unaligned() as f64,
+                Dt::I32 => f64::from(p.cast::<i32>().read_unaligned()),
             }
         }
     }
@@ -138,6 +160,9 @@ impl Tensor {
                 Dt::F32 => p.cast::<f32>().write_unaligned(value as f32),
                 Dt::Bf16 => p.cast::<bf16>().write_unaligned(bf16::from_f64(value)),
                 Dt::F16 => p.cast::<f16>().write_unaligned(f16::from_f64(value)),
+                Dt::U32 => p.cast::<u32>().write_unaligned(value as u32),
+                Dt::I64 => p.cast::<i64>().write_unaligned(value as i64),
+                Dt::I32 => p.cast::<i32>().write_unaligned(value as i32),
             }
         }
     }
@@ -191,6 +216,62 @@ impl Tensor {
             assert!(same, "{what}, {:?}: at {index:?} expected {expected}, got {actual}", self.dtype);
         }
     }
+
+    /// Compares sums with a reference, which answers a sum and the sum of its terms' absolute values: arithmetic in f32
+    /// is wrong by a part of the latter, beside the rounding of the tolerance table.
+    pub(crate) fn expect_sums(&self, reference: impl Fn(&[i64]) -> [f64; 2], what: &str) {
+        let (relative, _) = self.dtype.tolerance();
+        for index in self.indices() {
+            let (actual, [expected, terms]) = (self.get(&index), reference(&index));
+            let bound = relative * expected.abs() + 1e-6 * terms + 1e-7;
+            assert!(
+                (actual - expected).abs() <= bound,
+                "{what}, {:?}: at {index:?} expected {expected}, got {actual}, bound {bound}",
+                self.dtype
+            );
+        }
+    }
+
+    /// The values, row by row of the last axis.
+    pub(crate) fn rows(&self) -> Vec<Vec<f64>> {
+        let width = *self.shape.last().expect("rank 1 or more") as usize;
+        self.values().chunks(width.max(1)).map(<[f64]>::to_vec).collect()
+    }
+}
+
+/// The flat place of an index in a dense tensor of `shape`.
+pub(crate) fn flat(shape: &[i64], index: &[i64]) -> usize {
+    index.iter().zip(row_major(shape)).map(|(i, stride)| i * stride).sum::<i64>() as usize
+}
+
+/// The derivative of `f` with respect to the value at `at`, by central differences.
+pub(crate) fn slope(values: &[f64], at: usize, f: impl Fn(&[f64]) -> f64) -> f64 {
+    let step = 1e-5;
+    let mut values = values.to_vec();
+    values[at] += step;
+    let above = f(&values);
+    values[at] -= 2.0 * step;
+    (above - f(&values)) / (2.0 * step)
+}
+
+/// `1 - erf(x)` in f64, within 1e-12 of itself.
+pub(crate) fn erfc(x: f64) -> f64 {
+    if x < 0.0 {
+        return 2.0 - erfc(-x);
+    }
+    let scale = (-x * x).exp() / std::f64::consts::PI.sqrt();
+    if x < 2.5 {
+        // erf(x) = 2 / sqrt(pi) e^(-x^2) (x + 2 x^3 / 3 + 4 x^5 / 15 + ..), all terms of one sign.
+        let (mut term, mut sum) = (x, x);
+        for n in 1..200 {
+            term *= 2.0 * x * x / f64::from(2 * n + 1);
+            sum += term;
+        }
+        return 1.0 - 2.0 * scale * sum;
+    }
+    // erfc(x) = e^(-x^2) / sqrt(pi) / (x + (1/2) / (x + (2/2) / (x + ..))).
+    let fraction = (1..400).rev().fold(x, |rest, n| x + f64::from(n) / 2.0 / rest);
+    scale / fraction
 }
 
 #[derive(Debug, Clone, Copy)]

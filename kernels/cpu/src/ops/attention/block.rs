@@ -3,14 +3,14 @@
 #![expect(unsafe_code, reason = "tiles on the stack, rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
-#![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
-#![expect(clippy::cast_possible_truncation, reason = "the scale rounds to f32, in which products are taken")]
 
 use core::ops::Range;
 use core::ptr::NonNull;
 
 use super::multiply::{Dots, Multiply, TILE_ROWS};
-use super::softmax::Running;
+use super::options::Options;
+use super::sequences::{Sequence, Sequences};
+use super::softmax::{Running, cap_scores, hide};
 use super::split::Slot;
 use super::tiles::{Rows, Tile, all_finite, unpack, zero};
 use super::{MAX_HEAD, View};
@@ -24,31 +24,33 @@ const MAX_ELEMENTS: usize = MAX_ROWS * 128;
 /// Keys of a tile. A multiple of every vector.
 pub(super) const KEYS: usize = 64;
 /// Longest vector of any level.
-const MAX_LANES: usize = 16;
+pub(super) const MAX_LANES: usize = 16;
 
 /// The job: everything a block needs to know.
 #[derive(Debug)]
 pub(super) struct Attention<E> {
     out: View<E>,
     q: View<E>,
-    k: View<E>,
+    pub(super) k: View<E>,
     v: View<E>,
+    pub(super) sequences: Sequences,
     pub(super) batch: usize,
-    pub(super) q_len: usize,
     pub(super) head_dim: usize,
-    pub(super) kv_len: usize,
     pub(super) kv_heads: usize,
     /// Query heads per key/value head.
     pub(super) group: usize,
-    /// `softmax_scale / ln(2)`: the softmax works in powers of two.
-    scale: f32,
-    causal: bool,
-    rows_per_block: usize,
+    options: Options,
+    /// Rows of the longest sequence.
+    pub(super) max_rows: usize,
+    /// Blocks of the longest sequence.
     blocks: usize,
+    rows_per_block: usize,
 }
 
 /// What a block holds while it walks over the keys.
 pub(super) struct Held<'a> {
+    pub(super) sequence: Sequence,
+    pub(super) kv_head: usize,
     /// Rows `query * group + head`.
     pub(super) rows: Range<usize>,
     /// The head size rounded up to whole vectors.
@@ -68,46 +70,45 @@ struct Step {
     values: Rows,
     /// Keys are rows, not transposed.
     few: bool,
-    /// Each row must stop at its last visible key.
+    /// Each row must keep to its visible keys.
     exact: bool,
 }
 
 impl<E: Element> Attention<E> {
-    /// `tensors` are out, q, k, v of checked shapes; `shape` is that of `q`, without an empty axis.
+    /// `tensors` are out, q, k, v of checked shapes; `heads` and `head_dim` are those of `q`. None of them, nor
+    /// `max_q_len`, the length of the longest of the `batch` sequences, is 0.
     pub(super) fn new(
         tensors: [View<E>; 4],
-        shape: &[usize],
-        kv_len: usize,
-        kv_heads: usize,
-        scale: f64,
-        causal: bool,
+        (sequences, batch, max_q_len): (Sequences, usize, usize),
+        [heads, kv_heads, head_dim]: [usize; 3],
+        options: Options,
     ) -> Self {
         let [out, q, k, v] = tensors;
-        let (q_len, group, head_dim) = (shape[1], shape[2] / kv_heads, shape[3]);
+        let group = heads / kv_heads;
         let most = (MAX_ELEMENTS / head_dim.next_multiple_of(MAX_LANES)).min(MAX_ROWS) / TILE_ROWS * TILE_ROWS;
-        let rows = q_len * group;
+        let max_rows = max_q_len * group;
         Self {
             out,
             q,
             k,
             v,
-            batch: shape[0],
-            q_len,
+            sequences,
+            batch,
             head_dim,
-            kv_len,
             kv_heads,
             group,
-            scale: (scale * core::f64::consts::LOG2_E) as f32,
-            causal,
-            rows_per_block: most.min(rows),
-            blocks: rows.div_ceil(most),
+            options,
+            max_rows,
+            blocks: max_rows.div_ceil(most),
+            rows_per_block: most.min(max_rows),
         }
     }
 
-    /// Batch and key/value head of a number below `batch * kv_heads`.
+    /// Sequence and key/value head of a number below `batch * kv_heads`.
     #[inline(always)]
-    pub(super) fn pair(&self, index: usize) -> [usize; 2] {
-        [index / self.kv_heads, index % self.kv_heads]
+    pub(super) fn pair(&self, index: usize) -> (Sequence, usize) {
+        // SAFETY: below `batch`.
+        (unsafe { self.sequences.get(index / self.kv_heads) }, index % self.kv_heads)
     }
 
     /// The number of items of work.
@@ -115,14 +116,17 @@ impl<E: Element> Attention<E> {
         self.batch * self.kv_heads * self.blocks
     }
 
-    /// How many keys the rows of query `row / group` see.
+    /// The keys that a row sees.
     #[inline(always)]
-    fn visible(&self, row: usize) -> usize {
-        if self.causal {
-            (self.kv_len + row / self.group + 1).saturating_sub(self.q_len).min(self.kv_len)
-        } else {
-            self.kv_len
-        }
+    fn visible(&self, sequence: &Sequence, row: usize) -> Range<usize> {
+        sequence.visible(row / self.group, self.options.window)
+    }
+
+    /// The keys that any of the rows sees; there is at least one row.
+    #[inline(always)]
+    pub(super) fn visible_to_any(&self, sequence: &Sequence, rows: &Range<usize>) -> Range<usize> {
+        // Later rows see later keys.
+        self.visible(sequence, rows.start).start..self.visible(sequence, rows.end - 1).end
     }
 
     /// # Safety
@@ -131,7 +135,7 @@ impl<E: Element> Attention<E> {
     pub(super) unsafe fn block<S: Simd>(
         &self,
         s: S,
-        [batch, kv_head]: [usize; 2],
+        (sequence, kv_head): (Sequence, usize),
         rows: Range<usize>,
         keys_range: Range<usize>,
         slot: Option<NonNull<Slot>>,
@@ -145,6 +149,8 @@ impl<E: Element> Attention<E> {
         let mut stage = Tile::<{ MAX_LANES * MAX_HEAD }>::new();
         let mut running = [Running::EMPTY; MAX_ROWS];
         let mut held = Held {
+            sequence,
+            kv_head,
             rows,
             depth: self.head_dim.next_multiple_of(S::LANES),
             queries: queries.pointer(),
@@ -153,29 +159,30 @@ impl<E: Element> Attention<E> {
             running: &mut running,
         };
         // SAFETY: the block is one of this job's, and the held's tiles have room for it.
-        unsafe { self.begin(s, &held, batch, kv_head) };
+        unsafe { self.begin(s, &held) };
 
-        let end = self.visible(held.rows.end - 1).min(keys_range.end);
-        let least = self.visible(held.rows.start);
-        let mut start = keys_range.start;
+        // The keys that all rows see lie between the last row's first one and the first row's last one.
+        let (first, last) = (self.visible(&sequence, held.rows.start), self.visible(&sequence, held.rows.end - 1));
+        let end = last.end.min(keys_range.end);
+        let mut start = first.start.max(keys_range.start);
         while start < end {
             let count = KEYS.min(end - start);
-            let first = [batch, start, kv_head];
-            // SAFETY: `count` keys from `first` on are inside the shape, and the tiles have room for them.
+            // SAFETY: `count` keys from `start` on are inside the shape, and the tiles have room for them.
             let keys = unsafe {
                 if few {
-                    self.rows_of(s, self.k, first, count, keys.pointer(), true)
+                    self.rows_of(s, self.k, &held, start, count, keys.pointer(), true)
                 } else {
-                    self.transposed(s, first, count, stage.pointer(), keys.pointer())
+                    self.transposed(s, &held, start, count, stage.pointer(), keys.pointer())
                 }
             };
             // Rows at a large stride fall on few cache sets: blocks that read them often copy them first.
             // SAFETY: likewise.
-            let values = unsafe { self.rows_of(s, self.v, first, count, values.pointer(), few) };
-            // A weight of 0 does not hide a value that is not finite, so where rows see different numbers of keys, they
-            // must then not touch those that they don't see.
+            let values = unsafe { self.rows_of(s, self.v, &held, start, count, values.pointer(), few) };
+            let partly = first.end < start + count || start < last.start;
+            // A weight of 0 does not hide a value that is not finite, so where rows see different keys, they must then
+            // not touch those that they don't see.
             // SAFETY: `count` rows of `depth` elements were just described.
-            let exact = least < start + count && !unsafe { all_finite(s, values, count, held.depth) };
+            let exact = partly && !unsafe { all_finite(s, values, count, held.depth) };
             let step = Step { start, count, keys, values, few, exact };
             let mut first = 0;
             while first < held.rows.len() {
@@ -188,7 +195,7 @@ impl<E: Element> Attention<E> {
         }
         match slot {
             // SAFETY: the block is one of this job's, and its rows are complete.
-            None => unsafe { self.finish(s, &held, batch, kv_head) },
+            None => unsafe { self.finish(s, &held) },
             // SAFETY: a slot of this item's own; blocks that are split have at most TILE_ROWS rows.
             Some(slot) => unsafe { Slot::keep(slot.as_ptr(), &held) },
         }
@@ -199,11 +206,11 @@ impl<E: Element> Attention<E> {
     /// # Safety
     /// The block is one of this job's; the held's tiles have room for it.
     #[inline(always)]
-    unsafe fn begin<S: Simd>(&self, s: S, held: &Held<'_>, batch: usize, kv_head: usize) {
-        let (depth, scale) = (held.depth, s.splat(self.scale));
+    unsafe fn begin<S: Simd>(&self, s: S, held: &Held<'_>) {
+        let (depth, scale) = (held.depth, s.splat(self.options.factor));
         for (index, row) in held.rows.clone().enumerate() {
             // SAFETY: inside the shape; the row has `head_dim` elements.
-            let from = unsafe { self.q.row(self.place(batch, kv_head, row)) };
+            let from = unsafe { self.q.row(self.place(held, row)) };
             // SAFETY: room by this function's contract.
             unsafe { unpack(s, from, self.head_dim, held.queries.add(index * depth), scale) };
             // SAFETY: likewise.
@@ -217,11 +224,17 @@ impl<E: Element> Attention<E> {
     /// `rows`, at most [`TILE_ROWS`], count from the block's first; `step` describes a tile of this block.
     #[inline(always)]
     unsafe fn advance<S: Simd>(&self, s: S, held: &mut Held<'_>, step: Step, rows: Range<usize>) {
-        let depth = held.depth;
-        let seen = |index: usize| self.visible(index).saturating_sub(step.start).min(step.count);
-        // The last row sees the most.
-        let width = seen(held.rows.start + rows.end - 1);
-        if width == 0 {
+        let (depth, sequence) = (held.depth, held.sequence);
+        let first_row = held.rows.start;
+        // What a row of the block sees of the tile.
+        let seen = |index: usize| {
+            let visible = self.visible(&sequence, first_row + index);
+            let inside = |key: usize| key.saturating_sub(step.start).min(step.count);
+            inside(visible.start)..inside(visible.end)
+        };
+        // Later rows see later keys.
+        let (hidden, width) = (seen(rows.start).start, seen(rows.end - 1).end);
+        if hidden >= width {
             return;
         }
         // SAFETY: a row of the block, so inside the tiles.
@@ -245,38 +258,44 @@ impl<E: Element> Attention<E> {
             });
         }
         for (running, index) in held.running[rows.clone()].iter_mut().zip(rows.clone()) {
-            let seen = seen(held.rows.start + index);
+            let seen = seen(index);
             // SAFETY: a row of the block, so inside the tiles.
             let (weights, sum) = unsafe { (held.scores.add(index * KEYS), held.output.add(index * depth)) };
-            if seen == 0 {
+            if seen.is_empty() {
                 // SAFETY: `width <= KEYS`, a multiple of LANES.
                 unsafe { zero(s, weights, width) };
-            } else {
-                // SAFETY: the product above wrote `seen <= width` scores; KEYS is a multiple of LANES.
-                unsafe { running.update(s, weights, seen, width, sum, depth) };
+                continue;
             }
+            if let Some(cap) = self.options.cap {
+                // SAFETY: the product above wrote `seen.end <= width` scores.
+                unsafe { cap_scores(s, weights, seen.end, cap) };
+            }
+            // SAFETY: likewise.
+            unsafe { hide(weights, seen.start) };
+            // SAFETY: likewise; KEYS is a multiple of LANES.
+            unsafe { running.update(s, weights, seen.end, width, sum, depth) };
         }
-        let weighted = Multiply {
-            rows: count,
-            depth: width,
-            vectors: depth / S::LANES,
-            a: c,
-            a_stride: KEYS,
-            b: step.values.data,
-            b_stride: step.values.stride,
-            // SAFETY: a row of the block, so inside the tile.
-            c: unsafe { held.output.add(rows.start * depth) },
-            c_stride: depth,
-            add: true,
+        // The values of `keys`, weighted and added to the outputs of `count` rows from the block's row `index` on.
+        let weigh = |index: usize, count: usize, keys: Range<usize>| {
+            s.call(Multiply {
+                rows: count,
+                depth: keys.len(),
+                vectors: depth / S::LANES,
+                // SAFETY: a row of the block and a key of the tile.
+                a: unsafe { held.scores.add(index * KEYS + keys.start) },
+                a_stride: KEYS,
+                b: step.values.row(keys.start),
+                b_stride: step.values.stride,
+                // SAFETY: a row of the block, so inside the tile.
+                c: unsafe { held.output.add(index * depth) },
+                c_stride: depth,
+                add: true,
+            });
         };
         if step.exact {
-            for index in 0..count {
-                // SAFETY: a row of the block, so inside the tiles.
-                let (a, c) = unsafe { (weighted.a.add(index * KEYS), weighted.c.add(index * depth)) };
-                s.call(Multiply { rows: 1, depth: seen(held.rows.start + rows.start + index), a, c, ..weighted });
-            }
+            rows.for_each(|index| weigh(index, 1, seen(index)));
         } else {
-            s.call(weighted);
+            weigh(rows.start, count, hidden..width);
         }
     }
 
@@ -285,13 +304,14 @@ impl<E: Element> Attention<E> {
     /// # Safety
     /// The block is one of this job's.
     #[inline(always)]
-    pub(super) unsafe fn finish<S: Simd>(&self, s: S, held: &Held<'_>, batch: usize, kv_head: usize) {
+    pub(super) unsafe fn finish<S: Simd>(&self, s: S, held: &Held<'_>) {
         let head_dim = self.head_dim;
         for (index, row) in held.rows.clone().enumerate() {
             // SAFETY: inside the shape; the row has `head_dim` elements.
-            let to = unsafe { self.out.row(self.place(batch, kv_head, row)) };
+            let to = unsafe { self.out.row(self.place(held, row)) };
             // Rows that see no key are zeros; those whose weights are all 0 are NaN, as 0 / 0.
-            let factor = s.splat(if self.visible(row) == 0 { 0.0 } else { 1.0 / held.running[index].sum });
+            let blind = self.visible(&held.sequence, row).is_empty();
+            let factor = s.splat(if blind { 0.0 } else { 1.0 / held.running[index].sum });
             let mut d = 0;
             while d < head_dim {
                 // SAFETY: inside the tile.
@@ -308,66 +328,11 @@ impl<E: Element> Attention<E> {
         }
     }
 
-    /// Batch, position and head of a row.
+    /// Where a row's query and output lie.
     #[inline(always)]
-    fn place(&self, batch: usize, kv_head: usize, row: usize) -> [usize; 3] {
-        [batch, row / self.group, kv_head * self.group + row % self.group]
-    }
-
-    /// `count` keys from `first` on, transposed: rows of `KEYS` elements, zero behind `count` up to whole vectors.
-    ///
-    /// # Safety
-    /// The keys are inside the shape; `stage` has room for `LANES` rows of `depth`, `to` for `depth` rows of `KEYS`.
-    #[inline(always)]
-    unsafe fn transposed<S: Simd>(&self, s: S, first: [usize; 3], count: usize, stage: *mut f32, to: *mut f32) -> Rows {
-        let depth = self.head_dim.next_multiple_of(S::LANES);
-        let [batch, start, head] = first;
-        let mut column = 0;
-        while column < count {
-            let lanes = S::LANES.min(count - column);
-            // SAFETY: inside the shape, and room by this function's contract.
-            unsafe { self.rows_of(s, self.k, [batch, start + column, head], lanes, stage, false) };
-            // SAFETY: room by this function's contract.
-            unsafe { zero(s, stage.add(lanes * depth), (S::LANES - lanes) * depth) };
-            let mut d = 0;
-            while d < depth {
-                // SAFETY: a block of the stage, and LANES rows of `to`.
-                unsafe { s.transpose(stage.add(d), depth, to.add(d * KEYS + column), KEYS) };
-                d += S::LANES;
-            }
-            column += S::LANES;
-        }
-        Rows { data: to, stride: KEYS as isize }
-    }
-
-    /// `count` rows from `first` on as f32, zero-padded to whole vectors: copied to `to`, or as they lie where they need
-    /// no change and `in_place` allows it.
-    ///
-    /// # Safety
-    /// The rows are inside the shape, and `to` has room for them.
-    #[inline(always)]
-    unsafe fn rows_of<S: Simd>(
-        &self,
-        s: S,
-        from: View<E>,
-        first: [usize; 3],
-        count: usize,
-        to: *mut f32,
-        in_place: bool,
-    ) -> Rows {
-        let depth = self.head_dim.next_multiple_of(S::LANES);
-        if in_place && E::IS_F32 && depth == self.head_dim {
-            // SAFETY: inside the shape.
-            return Rows { data: unsafe { from.row(first) }.cast(), stride: from.strides[1] };
-        }
-        let [batch, start, head] = first;
-        for row in 0..count {
-            // SAFETY: inside the shape.
-            let source = unsafe { from.row([batch, start + row, head]) };
-            // SAFETY: room by this function's contract.
-            unsafe { unpack(s, source, self.head_dim, to.add(row * depth), s.splat(1.0)) };
-        }
-        Rows { data: to, stride: depth as isize }
+    fn place(&self, held: &Held<'_>, row: usize) -> [usize; 3] {
+        let query = held.sequence.q_start + row / self.group;
+        [held.sequence.index, query, held.kv_head * self.group + row % self.group]
     }
 }
 
@@ -378,11 +343,14 @@ unsafe impl<E: Element> Job for Attention<E> {
         for item in items {
             // Later blocks see more keys: they come first, so that the short ones even out the threads.
             let block = self.blocks - 1 - item / (self.batch * self.kv_heads);
-            let pair = item % (self.batch * self.kv_heads);
+            let (sequence, kv_head) = self.pair(item % (self.batch * self.kv_heads));
             let start = block * self.rows_per_block;
-            let end = (start + self.rows_per_block).min(self.q_len * self.group);
-            // SAFETY: the item is one of this job's.
-            unsafe { self.block(s, self.pair(pair), start..end, 0..self.kv_len, None) };
+            let end = (start + self.rows_per_block).min(sequence.q_len * self.group);
+            // Of a shorter sequence there are fewer blocks.
+            if start < end {
+                // SAFETY: the item is one of this job's.
+                unsafe { self.block(s, (sequence, kv_head), start..end, 0..sequence.kv_len, None) };
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 
-use crate::simd::{Simd, exp2};
+use crate::simd::{Simd, exp2, tanh};
 
 /// What a row has seen so far. Scores are in units of log2.
 #[derive(Debug, Clone, Copy)]
@@ -102,5 +102,35 @@ impl Running {
             unsafe { s.store_f32(output.add(d), s.mul(value, shrink)) };
             d += lanes;
         }
+    }
+}
+
+/// Turns the first `count` scores of a row, which are in units of `cap`, into capped ones in units of log2.
+///
+/// # Safety
+/// They are initialised, and `count` rounded up to whole vectors is writable.
+#[inline(always)]
+pub(super) unsafe fn cap_scores<S: Simd>(s: S, scores: *mut f32, count: usize, cap: f32) {
+    let cap = s.splat(cap);
+    let mut i = 0;
+    while i < count {
+        let lanes = S::LANES.min(count - i);
+        // SAFETY: `lanes` initialised scores.
+        let score = unsafe { s.load_f32_part(scores.add(i), lanes) };
+        // SAFETY: below `count` rounded up.
+        unsafe { s.store_f32(scores.add(i), s.mul(tanh(s, score), cap)) };
+        i += S::LANES;
+    }
+}
+
+/// Hides the first `count` scores of a row: their weights become 0.
+///
+/// # Safety
+/// They are writable.
+#[inline(always)]
+pub(super) unsafe fn hide(scores: *mut f32, count: usize) {
+    for index in 0..count {
+        // SAFETY: below `count`.
+        unsafe { scores.add(index).write(f32::NEG_INFINITY) };
     }
 }

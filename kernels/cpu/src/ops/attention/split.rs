@@ -55,7 +55,6 @@ impl Slot {
 struct Parts<'a, E> {
     attention: &'a Attention<E>,
     count: usize,
-    keys_per_part: usize,
     slots: NonNull<Slot>,
 }
 
@@ -66,13 +65,19 @@ unsafe impl<E: Element> Job for Parts<'_, E> {
         let attention = self.attention;
         for item in items {
             let (pair, part) = (item / self.count, item % self.count);
-            let start = part * self.keys_per_part;
-            let keys = start..(start + self.keys_per_part).min(attention.kv_len);
-            let rows = 0..attention.q_len * attention.group;
+            let (sequence, kv_head) = attention.pair(pair);
+            let rows = 0..sequence.q_len * attention.group;
+            if rows.is_empty() {
+                continue;
+            }
+            let visible = attention.visible_to_any(&sequence, &rows);
+            let keys_per_part = visible.len().div_ceil(self.count).next_multiple_of(KEYS);
+            let start = visible.start + part * keys_per_part;
+            let keys = start..(start + keys_per_part).min(visible.end);
             // SAFETY: one slot per item.
             let slot = unsafe { self.slots.add(item) };
             // SAFETY: the only block of its head, of at most TILE_ROWS rows.
-            unsafe { attention.block(s, attention.pair(pair), rows, keys, Some(slot)) };
+            unsafe { attention.block(s, (sequence, kv_head), rows, keys, Some(slot)) };
         }
     }
 }
@@ -87,12 +92,16 @@ unsafe impl<E: Element> Job for Merge<'_, E> {
         let (attention, parts) = (self.0.attention, self.0.count);
         let depth = attention.head_dim.next_multiple_of(S::LANES);
         for pair in items {
+            let (sequence, kv_head) = attention.pair(pair);
+            let rows = 0..sequence.q_len * attention.group;
+            if rows.is_empty() {
+                continue;
+            }
             // SAFETY: the parts' slots, written before.
             let slots = unsafe { core::slice::from_raw_parts(self.0.slots.add(pair * parts).as_ptr(), parts) };
             let mut output = MaybeUninit::<[f32; TILE_ROWS * MAX_HEAD]>::uninit();
             let output = output.as_mut_ptr().cast::<f32>();
             let mut running = [Running::EMPTY; MAX_ROWS];
-            let rows = 0..attention.q_len * attention.group;
             for (row, total) in running.iter_mut().enumerate().take(rows.len()) {
                 for slot in slots {
                     total.max = if slot.running[row].max > total.max { slot.running[row].max } else { total.max };
@@ -117,20 +126,20 @@ unsafe impl<E: Element> Job for Merge<'_, E> {
                     d += S::LANES;
                 }
             }
-            let held = Held { rows, depth, queries: output, output, scores: output, running: &mut running };
-            let [batch, kv_head] = attention.pair(pair);
+            let (queries, scores) = (output, output);
+            let held = Held { sequence, kv_head, rows, depth, queries, output, scores, running: &mut running };
             // SAFETY: the only block of its head; `finish` reads rows and sums alone.
-            unsafe { attention.finish(s, &held, batch, kv_head) };
+            unsafe { attention.finish(s, &held) };
         }
     }
 }
 
-/// How many parts a call is split into; 1: it is not.
-pub(super) fn parts<E>(attention: &Attention<E>) -> usize {
-    if attention.q_len * attention.group > TILE_ROWS {
+/// How many parts a call is split into whose longest sequence has `keys` that some query sees; 1: it is not.
+pub(super) fn parts<E>(attention: &Attention<E>, keys: usize) -> usize {
+    if attention.max_rows > TILE_ROWS {
         return 1;
     }
-    (attention.kv_len / MIN_KEYS).min(MAX_PARTS).min(SLOTS / (attention.batch * attention.kv_heads)).max(1)
+    (keys / MIN_KEYS).min(MAX_PARTS).min(SLOTS / (attention.batch * attention.kv_heads)).max(1)
 }
 
 /// Runs a call in `parts` of at least 2, as [`parts`] said.
@@ -144,12 +153,7 @@ pub(super) fn run<E: Element>(
     #[expect(clippy::large_stack_arrays, reason = "a call does not allocate; the bound is documented")]
     let mut slots = [const { MaybeUninit::<Slot>::uninit() }; SLOTS];
     let heads = attention.batch * attention.kv_heads;
-    let parts = Parts {
-        attention,
-        count: parts,
-        keys_per_part: attention.kv_len.div_ceil(parts).next_multiple_of(KEYS),
-        slots: NonNull::from(&mut slots).cast(),
-    };
+    let parts = Parts { attention, count: parts, slots: NonNull::from(&mut slots).cast() };
     launch(function, &parts, heads * parts.count, cost_ns)?;
     // Too little work to share.
     launch(function, &Merge(parts), heads, 0)

@@ -30,6 +30,14 @@ pub(super) struct Rows {
     pub(super) stride: isize,
 }
 
+impl Rows {
+    /// A row's first element; to be read only where the row is one of the tile's.
+    #[inline(always)]
+    pub(super) fn row(self, index: usize) -> *const f32 {
+        self.data.wrapping_offset(index as isize * self.stride)
+    }
+}
+
 /// Zeroes `count` elements rounded up to whole vectors.
 ///
 /// # Safety
@@ -77,7 +85,7 @@ pub(super) unsafe fn all_finite<S: Simd>(s: S, rows: Rows, count: usize, depth: 
     let mut sum = s.splat(0.0);
     let zero = s.splat(0.0);
     for row in 0..count {
-        let from = rows.data.wrapping_offset(row as isize * rows.stride);
+        let from = rows.row(row);
         let mut d = 0;
         while d < depth {
             // SAFETY: inside the row.

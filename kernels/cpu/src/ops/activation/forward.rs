@@ -1,4 +1,4 @@
-//! The gated activation `SiLU`: `silu(gate) * up`.
+//! Activations of rows: of each number, or of the two halves of a row.
 
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
@@ -8,14 +8,14 @@ use core::ops::Range;
 
 use half::{bf16, f16};
 
-use super::STREAM_BYTES;
+use super::function::RowFunction;
+use super::{SEGMENT, expect_half};
 use crate::call::{Args, DType, Failed, Job, MAX_RANK, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd, exp};
+use crate::ops::STREAM_BYTES;
+use crate::simd::{Element, Simd};
 
-/// Longest part of a row that is one item of work, in elements. A multiple of every vector.
-const SEGMENT: usize = 8192;
-
-struct SiluAndMul<E> {
+struct Activation<E, F> {
+    f: F,
     rows: RowMap<2>,
     x: *const E,
     out: *mut E,
@@ -24,49 +24,45 @@ struct SiluAndMul<E> {
     stream: bool,
 }
 
-/// Checks the arguments and runs the kernel.
-pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
+/// Checks the arguments and runs `f`.
+pub(super) fn call<F: RowFunction>(function: &'static str, args: &Args<'_>, f: F) -> Result<(), Failed> {
     let mut tensors = [Tensor::EMPTY; 2];
     let [out, x] = args.tensors(&mut tensors)?;
-    x.expect_rank(1..=MAX_RANK, "[.., 2 * d]")?;
-    let double = x.last();
-    if !double.is_multiple_of(2) {
-        return Err(x.invalid(format_args!("expected an even extent in the last axis, 2 * d, got {double}")));
+    if F::GATED {
+        expect_half(out, x, "as `x` with half its last axis")?;
+    } else {
+        x.expect_rank(1..=MAX_RANK, "[.., d]")?;
+        out.expect_shape(x.shape(), "as `x`")?;
     }
-    let mut expected = [0; MAX_RANK];
-    let expected = &mut expected[..x.shape().len()];
-    expected.copy_from_slice(x.shape());
-    if let Some(last) = expected.last_mut() {
-        *last = double / 2;
-    }
-    out.expect_shape(expected, "as `x` with half its last axis")?;
     out.expect_dtype(x.dtype, "as `x`")?;
     out.expect_dense_last()?;
     x.expect_dense_last()?;
     out.expect_writable()?;
-    out.expect_apart(x)?;
+    // A gated output is narrower than its input, so that it never is the same view.
+    out.expect_same_or_apart(x)?;
     if out.is_empty() {
         return Ok(());
     }
     match x.dtype {
-        DType::F32 => run::<f32>(function, out, x),
-        DType::Bf16 => run::<bf16>(function, out, x),
-        DType::F16 => run::<f16>(function, out, x),
+        DType::F32 => run::<f32, F>(function, out, x, f),
+        DType::Bf16 => run::<bf16, F>(function, out, x, f),
+        DType::F16 => run::<f16, F>(function, out, x, f),
     }
 }
 
-fn run<E: Element>(function: &'static str, out: &Tensor, x: &Tensor) -> Result<(), Failed> {
+fn run<E: Element, F: RowFunction>(function: &'static str, out: &Tensor, x: &Tensor, f: F) -> Result<(), Failed> {
     let width = out.last();
     let bytes = (x.len() + out.len()) * size_of::<E>();
     let rows = RowMap::new([out, x]);
     let segments = width.div_ceil(SEGMENT);
-    let job = SiluAndMul::<E> { rows, x: x.data(), out: out.data(), width, segments, stream: bytes >= STREAM_BYTES };
+    let (x_data, out_data, stream) = (x.data(), out.data(), bytes >= STREAM_BYTES && !out.same_view(x));
+    let job = Activation::<E, F> { f, rows, x: x_data, out: out_data, width, segments, stream };
     // About 3 elements per nanosecond.
     launch(function, &job, rows.len() * segments, out.len() as u64 / 3)
 }
 
-// SAFETY: items are independent, outputs lie apart (`expect_writable`), inputs are only read.
-unsafe impl<E: Element> Job for SiluAndMul<E> {
+// SAFETY: items are independent, outputs lie apart (`expect_writable`), inputs are only read or are the item's own output.
+unsafe impl<E: Element, F: RowFunction> Job for Activation<E, F> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
         let mut cursor = self.rows.cursor(items.start / self.segments);
@@ -76,8 +72,8 @@ unsafe impl<E: Element> Job for SiluAndMul<E> {
             let start = segment * SEGMENT;
             // SAFETY: the row's offset lies inside the checked tensor, and `start < width`.
             let gate = unsafe { self.x.offset(from).add(start) };
-            // SAFETY: a row of `x` has `2 * width` elements.
-            let up = unsafe { gate.add(self.width) };
+            // SAFETY: a row of `x` has `2 * width` elements, where there are halves.
+            let up = if F::GATED { unsafe { gate.add(self.width) } } else { gate };
             // SAFETY: as for `gate`.
             let out = unsafe { self.out.offset(to).add(start) };
             // SAFETY: the segment ends within the row.
@@ -94,7 +90,7 @@ unsafe impl<E: Element> Job for SiluAndMul<E> {
     }
 }
 
-impl<E: Element> SiluAndMul<E> {
+impl<E: Element, F: RowFunction> Activation<E, F> {
     /// # Safety
     /// `count` elements are readable at `gate` and `up` and writable at `out`.
     #[inline(always)]
@@ -107,8 +103,8 @@ impl<E: Element> SiluAndMul<E> {
             // SAFETY: `i + LANES <= count`.
             let g = unsafe { E::load(s, gate.add(i)) };
             // SAFETY: `i + LANES <= count`.
-            let u = unsafe { E::load(s, up.add(i)) };
-            let value = s.mul(silu(s, g), u);
+            let u = if F::GATED { unsafe { E::load(s, up.add(i)) } } else { g };
+            let value = self.f.value(s, g, u);
             if stream {
                 // SAFETY: `i + LANES <= count`; the start is aligned to whole vectors, and so is every step.
                 unsafe { E::stream(s, out.add(i), value) };
@@ -123,19 +119,9 @@ impl<E: Element> SiluAndMul<E> {
             // SAFETY: `rest` elements stand at `whole`.
             let g = unsafe { E::load_part(s, gate.add(whole), rest) };
             // SAFETY: likewise.
-            let u = unsafe { E::load_part(s, up.add(whole), rest) };
+            let u = if F::GATED { unsafe { E::load_part(s, up.add(whole), rest) } } else { g };
             // SAFETY: likewise.
-            unsafe { E::store_part(s, out.add(whole), s.mul(silu(s, g), u), rest) };
+            unsafe { E::store_part(s, out.add(whole), self.f.value(s, g, u), rest) };
         }
     }
-}
-
-/// `x / (1 + e^-x)`, computed with `e^-|x|`, which cannot overflow: for large negative `x` the other form gives 0
-/// where the result is still a normal number.
-#[inline(always)]
-fn silu<S: Simd>(s: S, x: S::V) -> S::V {
-    let decay = exp(s, s.sub(s.splat(0.0), s.abs(x)));
-    let one = s.splat(1.0);
-    let numerator = s.mul(x, s.where_negative(x, decay, one));
-    s.mul(numerator, s.reciprocal(s.add(one, decay)))
 }

@@ -1,82 +1,88 @@
-//! Root mean square normalisation of rows.
+//! Rows divided by their root mean square.
 
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
-#![expect(clippy::cast_possible_truncation, reason = "the factor rounds to f32, in which rows are scaled")]
 
 use core::ops::Range;
 
 use half::{bf16, f16};
 
-use super::STREAM_BYTES;
-use crate::call::{Args, DType, Failed, Job, MAX_RANK, RowMap, Tensor, launch};
+use super::factor::factor;
+use super::{expect_row, expect_weight};
+use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
+use crate::ops::STREAM_BYTES;
 use crate::simd::{Element, Simd};
 
-/// Sums of squares below this may have lost terms to underflow; they are taken again in f64.
-const TINY: f32 = 1e-30;
-
-struct RmsNorm<E, W> {
+/// With `OFFSET`, `offset` is added to the weight; without, it is not looked at.
+struct RmsNorm<E, W, const OFFSET: bool> {
     rows: RowMap<2>,
     x: *const E,
     out: *mut E,
     weight: *const W,
     hidden: usize,
     eps: f64,
+    offset: f32,
     stream: bool,
 }
 
-/// Checks the arguments and runs the kernel.
+/// Checks the arguments of `rms_norm` and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
+    checked(function, args, 0.0)
+}
+
+/// Checks the arguments of `rms_norm_with_offset` and runs the kernel.
+pub(crate) fn call_with_offset(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
+    checked(function, args, args.finite_f32(4)?)
+}
+
+fn checked(function: &'static str, args: &Args<'_>, offset: f32) -> Result<(), Failed> {
     let mut tensors = [Tensor::EMPTY; 3];
     let [out, x, weight] = args.tensors(&mut tensors)?;
-    let eps = args.float(3)?;
-    if !(eps.is_finite() && eps >= 0.0) {
-        return Err(args.invalid(3, format_args!("expected a finite number of at least 0, got {eps}")));
-    }
-    x.expect_rank(1..=MAX_RANK, "[.., hidden]")?;
-    let hidden = x.last();
+    let eps = args.not_negative(3)?;
+    expect_row(x)?;
     out.expect_shape(x.shape(), "as `x`")?;
     out.expect_dtype(x.dtype, "as `x`")?;
-    weight.expect_shape(&[hidden], "[hidden], hidden as in `x`")?;
-    if weight.dtype != DType::F32 {
-        weight.expect_dtype(x.dtype, "as `x`, or f32")?;
-    }
+    expect_weight(weight, x)?;
     for tensor in [out, x, weight] {
         tensor.expect_dense_last()?;
     }
     out.expect_writable()?;
-    if !out.same_view(x) {
-        out.expect_apart(x)?;
-    }
+    out.expect_same_or_apart(x)?;
     out.expect_apart(weight)?;
     if out.is_empty() {
         return Ok(());
     }
-    match (x.dtype, weight.dtype) {
-        (DType::F32, _) => run::<f32, f32>(function, out, x, weight, eps),
-        (DType::Bf16, DType::F32) => run::<bf16, f32>(function, out, x, weight, eps),
-        (DType::Bf16, _) => run::<bf16, bf16>(function, out, x, weight, eps),
-        (DType::F16, DType::F32) => run::<f16, f32>(function, out, x, weight, eps),
-        (DType::F16, _) => run::<f16, f16>(function, out, x, weight, eps),
-    }
+    let run = match (x.dtype, weight.dtype, offset == 0.0) {
+        (DType::F32, _, true) => run::<f32, f32, false>,
+        (DType::F32, _, false) => run::<f32, f32, true>,
+        (DType::Bf16, DType::F32, true) => run::<bf16, f32, false>,
+        (DType::Bf16, DType::F32, false) => run::<bf16, f32, true>,
+        (DType::Bf16, _, true) => run::<bf16, bf16, false>,
+        (DType::Bf16, _, false) => run::<bf16, bf16, true>,
+        (DType::F16, DType::F32, true) => run::<f16, f32, false>,
+        (DType::F16, DType::F32, false) => run::<f16, f32, true>,
+        (DType::F16, _, true) => run::<f16, f16, false>,
+        (DType::F16, _, false) => run::<f16, f16, true>,
+    };
+    run(function, [out, x, weight], eps, offset)
 }
 
-fn run<E: Element, W: Element>(
+fn run<E: Element, W: Element, const OFFSET: bool>(
     function: &'static str,
-    out: &Tensor,
-    x: &Tensor,
-    weight: &Tensor,
+    [out, x, weight]: [&Tensor; 3],
     eps: f64,
+    offset: f32,
 ) -> Result<(), Failed> {
     let bytes = 2 * x.len() * size_of::<E>();
-    let job = RmsNorm::<E, W> {
+    let job = RmsNorm::<E, W, OFFSET> {
         rows: RowMap::new([out, x]),
         x: x.data(),
         out: out.data(),
         weight: weight.data(),
         hidden: x.last(),
         eps,
+        offset,
         stream: bytes >= STREAM_BYTES && !out.same_view(x),
     };
     // About 50 bytes per nanosecond from the nearer caches.
@@ -84,7 +90,7 @@ fn run<E: Element, W: Element>(
 }
 
 // SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own output.
-unsafe impl<E: Element, W: Element> Job for RmsNorm<E, W> {
+unsafe impl<E: Element, W: Element, const OFFSET: bool> Job for RmsNorm<E, W, OFFSET> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
         let mut cursor = self.rows.cursor(items.start);
@@ -104,14 +110,15 @@ unsafe impl<E: Element, W: Element> Job for RmsNorm<E, W> {
     }
 }
 
-impl<E: Element, W: Element> RmsNorm<E, W> {
+impl<E: Element, W: Element, const OFFSET: bool> RmsNorm<E, W, OFFSET> {
     /// # Safety
     /// `hidden` elements are readable at `x` and writable at `out`; `out` is `x` or apart from it.
     #[inline(always)]
     unsafe fn row<S: Simd>(&self, s: S, x: *const E, out: *mut E) {
         let (lanes, hidden) = (S::LANES, self.hidden);
         // SAFETY: by this function's contract.
-        let factor = s.splat(unsafe { self.factor(s, x) });
+        let factor = s.splat(unsafe { factor(s, x, hidden, self.eps) });
+        let offset = s.splat(self.offset);
         let whole = hidden - hidden % lanes;
         let stream = self.stream && out.addr().is_multiple_of(lanes * size_of::<E>());
         let mut i = 0;
@@ -120,6 +127,7 @@ impl<E: Element, W: Element> RmsNorm<E, W> {
             let value = unsafe { E::load(s, x.add(i)) };
             // SAFETY: `i + LANES <= hidden`.
             let weight = unsafe { W::load(s, self.weight.add(i)) };
+            let weight = if OFFSET { s.add(weight, offset) } else { weight };
             let value = s.mul(s.mul(value, factor), weight);
             if stream {
                 // SAFETY: `i + LANES <= hidden`; the row is aligned to whole vectors, and so is every step.
@@ -136,53 +144,9 @@ impl<E: Element, W: Element> RmsNorm<E, W> {
             let value = unsafe { E::load_part(s, x.add(whole), rest) };
             // SAFETY: likewise.
             let weight = unsafe { W::load_part(s, self.weight.add(whole), rest) };
+            let weight = if OFFSET { s.add(weight, offset) } else { weight };
             // SAFETY: likewise.
             unsafe { E::store_part(s, out.add(whole), s.mul(s.mul(value, factor), weight), rest) };
         }
-    }
-
-    /// `1 / sqrt(mean(x^2) + eps)`.
-    ///
-    /// # Safety
-    /// `hidden` elements are readable at `x`.
-    #[inline(always)]
-    unsafe fn factor<S: Simd>(&self, s: S, x: *const E) -> f32 {
-        let (lanes, hidden) = (S::LANES, self.hidden);
-        let mut sums = [s.splat(0.0); 4];
-        let mut i = 0;
-        while i + 4 * lanes <= hidden {
-            for (j, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `i + 4 * LANES <= hidden`.
-                let value = unsafe { E::load(s, x.add(i + j * lanes)) };
-                *sum = s.fma(value, value, *sum);
-            }
-            i += 4 * lanes;
-        }
-        while i < hidden {
-            let count = lanes.min(hidden - i);
-            // SAFETY: `count` elements stand at `i`.
-            let value = unsafe { E::load_part(s, x.add(i), count) };
-            sums[0] = s.fma(value, value, sums[0]);
-            i += lanes;
-        }
-        let sum = s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
-        let mut sum_of_squares = f64::from(sum);
-        if !sum.is_finite() || sum < TINY {
-            // SAFETY: by this function's contract.
-            sum_of_squares = unsafe { self.wide_sum(x) };
-        }
-        (1.0 / (sum_of_squares / hidden as f64 + self.eps).sqrt()) as f32
-    }
-
-    /// The sum of squares in f64, for rows whose squares leave the range of f32.
-    ///
-    /// # Safety
-    /// `hidden` elements are readable at `x`.
-    #[cold]
-    #[inline(never)]
-    unsafe fn wide_sum(&self, x: *const E) -> f64 {
-        // SAFETY: by this function's contract; the row is initialised, as an input.
-        let row = unsafe { core::slice::from_raw_parts(x, self.hidden) };
-        row.iter().map(|value| f64::from(value.to_f32()).powi(2)).sum()
     }
 }

@@ -8,7 +8,7 @@
 use crate::simd::{Kernel, Simd};
 
 /// Rows of a register tile.
-pub(super) const TILE_ROWS: usize = 6;
+pub(crate) const TILE_ROWS: usize = 6;
 
 /// `c = a b`, or `c += a b`, for up to [`TILE_ROWS`] rows.
 ///
@@ -16,17 +16,17 @@ pub(super) const TILE_ROWS: usize = 6;
 /// x `vectors * LANES` writable (and initialised where `add`), each with its stride in elements between rows; `c` lies
 /// apart from both; `1 <= rows <= TILE_ROWS`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Multiply {
-    pub(super) rows: usize,
-    pub(super) depth: usize,
-    pub(super) vectors: usize,
-    pub(super) a: *const f32,
-    pub(super) a_stride: usize,
-    pub(super) b: *const f32,
-    pub(super) b_stride: isize,
-    pub(super) c: *mut f32,
-    pub(super) c_stride: usize,
-    pub(super) add: bool,
+pub(crate) struct Multiply {
+    pub(crate) rows: usize,
+    pub(crate) depth: usize,
+    pub(crate) vectors: usize,
+    pub(crate) a: *const f32,
+    pub(crate) a_stride: usize,
+    pub(crate) b: *const f32,
+    pub(crate) b_stride: isize,
+    pub(crate) c: *mut f32,
+    pub(crate) c_stride: usize,
+    pub(crate) add: bool,
 }
 
 impl Kernel for Multiply {
@@ -115,16 +115,16 @@ impl Multiply {
 /// Whoever makes one promises: `a` has `rows` x `depth` readable elements, `b` `columns` x `depth`, `c` `rows` x
 /// `columns` writable, each with its stride in elements between rows; `c` lies apart from both.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Dots {
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    pub(super) depth: usize,
-    pub(super) a: *const f32,
-    pub(super) a_stride: usize,
-    pub(super) b: *const f32,
-    pub(super) b_stride: isize,
-    pub(super) c: *mut f32,
-    pub(super) c_stride: usize,
+pub(crate) struct Dots {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) depth: usize,
+    pub(crate) a: *const f32,
+    pub(crate) a_stride: usize,
+    pub(crate) b: *const f32,
+    pub(crate) b_stride: isize,
+    pub(crate) c: *mut f32,
+    pub(crate) c_stride: usize,
 }
 
 impl Kernel for Dots {
