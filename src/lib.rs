@@ -59,3 +59,8 @@ struct PolicyPage;
 #[cfg(all(doctest, feature = "candle"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The snippets about configurations, likewise; its tables of TOML and JSON are read by the integration tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/kernel-config.md")]
+struct KernelConfigPage;

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Module, Tensor};
 use candle_nn::{Embedding, Linear};
 use kernelhub::host::candle::{
-    Attention, CausalMasks, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle, device_key_of,
+    Attention, CausalMasks, GatedMlp, KvCache, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle, device_key_of,
 };
 use kernelhub::swap::{KernelConfig, KernelProvider, Plan, Report, Slots, SwapError};
 use kernelhub::variant::DeviceKey;
@@ -75,7 +75,7 @@ impl Llama {
         let embedding = weights.tensor("model.embed_tokens.weight", &[config.vocabulary, config.hidden])?;
         let parts = Parts { weights, config: &config, slots: &slots, tables: &tables, masks: &CausalMasks::default() };
         let layers = (0..config.layers).map(|index| DecoderLayer::load(&parts, index)).collect::<Result<Vec<_>>>()?;
-        let norm = parts.norm("model.norm", config.hidden)?;
+        let norm = parts.norm_after_add("model.norm")?;
         let tied = config.tied.unwrap_or_else(|| !weights.contains("lm_head.weight"));
         let head = if tied {
             embedding.clone()
@@ -142,20 +142,21 @@ impl Llama {
     pub fn forward(&self, tokens: &Tensor, cache: &mut Cache) -> Result<Tensor> {
         let plan = self.slots.pin();
         let hidden = self.hidden(&plan, tokens, Some(cache))?;
-        let last = hidden.narrow(1, hidden.dim(1)? - 1, 1)?.squeeze(1)?;
         // The norm works row by row, so that only the row that is asked for needs it.
-        Ok(self.head.forward(&self.norm.forward_in(&plan, &last)?)?)
+        let last = |x: &Tensor| x.narrow(1, x.dim(1)? - 1, 1)?.squeeze(1);
+        let normed = self.norm.forward_add_in(&plan, &last(&hidden.x)?, &last(&hidden.added)?)?.0;
+        Ok(self.head.forward(&normed)?)
     }
 
     /// The logits `[batch, seq, vocabulary]` after each of `tokens` `[batch, seq]`. Without a cache, gradients flow.
     pub fn forward_all(&self, tokens: &Tensor, cache: Option<&mut Cache>) -> Result<Tensor> {
         let plan = self.slots.pin();
         let hidden = self.hidden(&plan, tokens, cache)?;
-        Ok(self.head.forward(&self.norm.forward_in(&plan, &hidden)?)?)
+        Ok(self.head.forward(&self.norm.forward_add_in(&plan, &hidden.x, &hidden.added)?.0)?)
     }
 
-    /// The last layer's output, `[batch, seq, hidden]`.
-    fn hidden(&self, plan: &Plan, tokens: &Tensor, cache: Option<&mut Cache>) -> Result<Tensor> {
+    /// The last layer's output, its two parts `[batch, seq, hidden]`.
+    fn hidden(&self, plan: &Plan, tokens: &Tensor, cache: Option<&mut Cache>) -> Result<Residual> {
         let (_, seq) = tokens.dims2()?;
         if tokens.elem_count() == 0 {
             return Err(ModelError::Request("there are no tokens to run the model on".to_owned()));
@@ -166,14 +167,21 @@ impl Llama {
             let text = format!("{seq} tokens after {offset} do not fit a context of {room} tokens");
             return Err(ModelError::Request(text));
         }
-        let mut hidden = self.embedding.forward(tokens)?;
+        let embedded = self.embedding.forward(tokens)?;
         let mut caches = cache.map(|cache| cache.layers.iter_mut());
+        let mut hidden = None;
         for layer in &self.layers {
             let cache = caches.as_mut().and_then(Iterator::next);
-            hidden = layer.forward(plan, &hidden, cache, offset)?;
+            hidden = Some(layer.forward(plan, &embedded, hidden, cache, offset)?);
         }
-        Ok(hidden)
+        hidden.ok_or_else(|| ModelError::Request("the model has no layers".to_owned()))
     }
+}
+
+/// The sum `x + added`, which the norm that comes next adds up, so that one kernel may do both.
+struct Residual {
+    x: Tensor,
+    added: Tensor,
 }
 
 /// What the parts of a model are built from.
@@ -187,8 +195,18 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     fn norm(&self, path: &str, width: usize) -> Result<RmsNorm> {
+        self.norm_of(path, width, self.config.rms_norm_eps.into())
+    }
+
+    /// A norm that comes after a residual add.
+    fn norm_after_add(&self, path: &str) -> Result<RmsNorm> {
+        let config = RmsNormConfig { after_add: true, ..self.config.rms_norm_eps.into() };
+        self.norm_of(path, self.config.hidden, config)
+    }
+
+    fn norm_of(&self, path: &str, width: usize, config: RmsNormConfig) -> Result<RmsNorm> {
         let weight = self.weights.tensor(&format!("{path}.weight"), &[width])?;
-        Ok(RmsNorm::new(weight, self.config.rms_norm_eps, self.slots, path)?)
+        Ok(RmsNorm::new(weight, config, self.slots, path)?)
     }
 
     fn linear(&self, path: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Result<Linear> {
@@ -214,18 +232,34 @@ impl DecoderLayer {
         let gate_up = parts.weights.fused(&[(&gate, &[intermediate, hidden]), (&up, &[intermediate, hidden])])?;
         let down = parts.weights.tensor(&format!("{mlp}.down_proj.weight"), &[hidden, intermediate])?;
         Ok(Self {
-            input_norm: parts.norm(&format!("{path}.input_layernorm"), hidden)?,
+            // Of the first layer it comes after the embedding, and nothing is added before.
+            input_norm: if index == 0 {
+                parts.norm(&format!("{path}.input_layernorm"), hidden)?
+            } else {
+                parts.norm_after_add(&format!("{path}.input_layernorm"))?
+            },
             attention: SelfAttention::load(parts, &format!("{path}.self_attn"))?,
-            mlp_norm: parts.norm(&format!("{path}.post_attention_layernorm"), hidden)?,
+            mlp_norm: parts.norm_after_add(&format!("{path}.post_attention_layernorm"))?,
             mlp: GatedMlp::new(gate_up, down, parts.slots, mlp)?,
         })
     }
 
-    fn forward(&self, plan: &Plan, x: &Tensor, cache: Option<&mut KvCache>, offset: usize) -> Result<Tensor> {
-        let attended = self.attention.forward(plan, &self.input_norm.forward_in(plan, x)?, cache, offset)?;
-        let x = (x + attended)?;
-        let transformed = self.mlp.forward_in(plan, &self.mlp_norm.forward_in(plan, &x)?)?;
-        Ok((x + transformed)?)
+    /// `before` is the output of the layer before, `embedded` what the first layer has instead.
+    fn forward(
+        &self,
+        plan: &Plan,
+        embedded: &Tensor,
+        before: Option<Residual>,
+        cache: Option<&mut KvCache>,
+        offset: usize,
+    ) -> Result<Residual> {
+        let (normed, x) = match before {
+            Some(before) => self.input_norm.forward_add_in(plan, &before.x, &before.added)?,
+            None => (self.input_norm.forward_in(plan, embedded)?, embedded.clone()),
+        };
+        let attended = self.attention.forward(plan, &normed, cache, offset)?;
+        let (normed, x) = self.mlp_norm.forward_add_in(plan, &x, &attended)?;
+        Ok(Residual { added: self.mlp.forward_in(plan, &normed)?, x })
     }
 }
 

@@ -11,27 +11,52 @@
 //! off" in every comparison means exactly that, so a layer does nothing in its reference that a plain candle model
 //! would not do. The cost is that every layer carries both paths, which the tests compare.
 //!
-//! Each layer has `forward`, which pins the plan for itself, and `forward_in`, which takes the plan that the model
-//! pinned for the whole forward. A model calls the second, so that no forward mixes two plans.
+//! Each layer has `forward`, which finds the plan in the scope that the model's forward runs in
+//! ([`Kernelized::run`]), or pins the current one outside of a scope, and `forward_in`, which is given it. So no forward
+//! mixes two plans.
+//!
+//! [`nn`] has the layers under candle's own names and constructors; [`call`] is what a layer of your own is made with. The
+//! guide is `docs/extensible-models.md`.
 
+mod activation;
 mod attention;
+pub mod call;
+mod cross_entropy;
+mod embedding;
 mod error;
 mod gated_mlp;
+mod kernelized;
 mod kernels;
 mod kv_cache;
+mod layer_norm;
+mod linear;
 mod mask;
+pub mod nn;
 mod paged_kv_cache;
+mod qkv_linear;
 mod rms_norm;
 mod rotary;
 mod spec;
 
-pub use crate::bind::{RotaryStyle, Window};
+pub use crate::bind::{Activation, GatedActivation, RotaryStyle, Window};
+pub use activation::{ActivationLayer, GatedActivationLayer, activation_layer, gated_activation_layer};
 pub use attention::{Attention, AttentionConfig, PagedAttention, SequenceStarts, VarlenAttention};
+pub use cross_entropy::CrossEntropy;
+pub use embedding::Embedding;
 pub use error::LayerError;
 pub use gated_mlp::GatedMlp;
+pub use kernelized::Kernelized;
 pub use kv_cache::KvCache;
+pub use layer_norm::LayerNorm;
+pub use linear::Linear;
 pub use mask::CausalMasks;
 pub use paged_kv_cache::{PagedBatch, PagedKvCache, SequenceId};
-pub use rms_norm::RmsNorm;
+pub use qkv_linear::{Projection, QkvLinear};
+pub use rms_norm::{RmsNorm, RmsNormConfig};
 pub use rotary::RotaryEmbedding;
 pub use spec::{device_key_of, dtype_of};
+
+/// The code of the guide, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/extensible-models.md")]
+struct Guide;

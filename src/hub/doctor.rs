@@ -123,14 +123,16 @@ fn with_causes(error: &dyn Error) -> String {
 /// The stage that an error comes from.
 fn stage(error: &HubError) -> &'static str {
     match error {
-        HubError::Unknown { .. } | HubError::NoVersion { .. } | HubError::Resolve { .. } => "resolve",
+        HubError::Unknown { .. }
+        | HubError::NoVersion { .. }
+        | HubError::Resolve { .. }
+        | HubError::Dependency { .. } => "resolve",
         HubError::Policy(_) => "policy",
         HubError::Fetch(_) => "fetch",
         HubError::Verify(_) => "verify",
         HubError::Bind(_) => "bind",
         HubError::Parity(_) => "parity",
         HubError::DependencyFailed { source, .. } => stage(source),
-        HubError::Dependency { .. } => "resolve",
         _ => "load",
     }
 }

@@ -48,7 +48,7 @@ pub enum SwapError {
         available: Vec<String>,
     },
     /// The configuration has a path, or a pattern of paths, at which the model has no layer.
-    #[error("the model has no layer at {pattern}{}", near_text(.near))]
+    #[error("the model has no layer at {pattern}{}", near_text(.near.as_deref()))]
     UnknownPath {
         /// The pattern as configured.
         pattern: PathPattern,
@@ -157,8 +157,8 @@ pub enum SwapError {
     },
 }
 
-fn near_text(near: &Option<String>) -> String {
-    near.as_ref().map_or_else(String::new, |near| format!("; the nearest is {near}"))
+fn near_text(near: Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!("; the nearest is {near}"))
 }
 
 /// Each error with its causes, for errors that have no one cause.

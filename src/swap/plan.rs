@@ -167,7 +167,13 @@ impl Plan {
     /// where the plan gives its members to it, and its members then have none.
     #[must_use]
     pub fn kernel(&self, slot: &Slot) -> Option<&LayerKernel> {
-        self.kernels.get(slot.index())?.as_deref()
+        self.shared_kernel(slot).map(Arc::as_ref)
+    }
+
+    /// As [`Self::kernel`], for a call that outlives the forward, such as an operation whose backward comes later.
+    #[must_use]
+    pub fn shared_kernel(&self, slot: &Slot) -> Option<&Arc<LayerKernel>> {
+        self.kernels.get(slot.index())?.as_ref()
     }
 }
 
@@ -232,10 +238,6 @@ pub(super) fn fits(spec: &SlotSpec, kernel: &LayerKernel, mode: Mode) -> Option<
     }
     if let Some(option) = meta.backward_lacks(&spec.options).filter(|_| needs_gradient) {
         return Some(Reason::Option { kernel, option: option.to_owned(), in_backward: true });
-    }
-    if needs_gradient {
-        // Hosts of this version differentiate through their reference code alone.
-        return Some(Reason::BackwardNotCalled { kernel });
     }
     None
 }

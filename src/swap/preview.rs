@@ -89,7 +89,11 @@ impl Slots {
             is_shown.then(|| LayerPreview { path: spec.path.clone(), layer: spec.layer.clone(), outcome })
         });
         let layers = layers.collect();
-        let notes = kernels.iter().filter(|kernel| kernel.trust_remote_code).map(trust_note).collect();
+        let trust = kernels.iter().filter(|kernel| kernel.trust_remote_code).map(trust_note);
+        let attention = config.attn_implementation().map(|word| {
+            format!("attn_implementation is {word}: what it comes to takes the place of the lines for attention layers")
+        });
+        let notes = trust.chain(attention).collect();
         Ok(Preview { device, capability, mode, layers, notes, kernels })
     }
 }

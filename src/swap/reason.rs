@@ -101,20 +101,12 @@ pub enum Reason {
         /// The kernel.
         kernel: String,
     },
-    /// A gradient is needed, and the host calls no kernel's backward.
-    BackwardNotCalled {
-        /// The kernel.
-        kernel: String,
-    },
 }
 
 impl Reason {
     /// Whether it is that a gradient is needed.
     pub(super) fn is_for_gradients(&self) -> bool {
-        matches!(
-            self,
-            Self::NoBackward { .. } | Self::BackwardNotCalled { .. } | Self::Option { in_backward: true, .. }
-        )
+        matches!(self, Self::NoBackward { .. } | Self::Option { in_backward: true, .. })
     }
 }
 
@@ -153,9 +145,6 @@ impl fmt::Display for Reason {
             }
             Self::NotCompilable { kernel } => {
                 write!(f, "{kernel} cannot be recorded and replayed, and a compiled model needs that")
-            }
-            Self::BackwardNotCalled { kernel } => {
-                write!(f, "{kernel} has a backward, but this host differentiates its reference code only")
             }
         }
     }

@@ -160,9 +160,9 @@ impl Slots {
     }
 
     /// Decides how the model's attention layers attend, for the current mode and for later changes of mode, and returns
-    /// what became of every layer. It takes the place of what a mapping says for those layers, until it is called again
-    /// or kernels are disabled; the words are told at [`AttnImplementation`]. All or nothing: on an error the model keeps
-    /// the plan that it had.
+    /// what became of every layer. It takes the place of what a mapping says for those layers, until it is called again,
+    /// [`Self::use_kernels`] is given a configuration with a word of its own, or kernels are disabled; the words are told
+    /// at [`AttnImplementation`]. All or nothing: on an error the model keeps the plan that it had.
     ///
     /// # Errors
     /// [`SwapError::Attention`] when the model has no attention layer, when the word names no kernel for the model's

@@ -84,7 +84,7 @@ impl State {
             return Ok(());
         }
         let mapped = |spec: &SlotSpec| match self.active() {
-            Active::On(kernels, _) => kernels.own_kernel(spec, self.mode),
+            Active::On(kernels, _) => kernels.own_kernel(spec, Mode::Inference),
             Active::Off(_) => None,
         };
         let selected = select(word, &self.specs, provider, device, &mapped)?;
@@ -111,14 +111,19 @@ impl State {
         let target = Target { device, capability: provider.capability(device) };
         let asks = config.asks_for_kernels();
         let (kernels, failure) = Kernels::acquire(&self.specs, &self.groups, provider, config, target)?;
-        let only_disables = kernels.only_disables(&self.specs, self.mode);
         let attention = match kernels.config().attn_implementation() {
             Some(word) => {
-                let mapped = |spec: &SlotSpec| kernels.own_kernel(spec, self.mode);
+                let mapped = |spec: &SlotSpec| kernels.own_kernel(spec, Mode::Inference);
                 Some(Arc::new(select(word, &self.specs, provider, device, &mapped)?))
             }
-            None => None,
+            // For a while, over what is in force: silent on attention, it leaves that as it is.
+            None => match self.active() {
+                Active::On(_, own) if kernels.config().is_override() && kernels.config().inherits() => own.clone(),
+                _ => None,
+            },
         };
+        // A word alone is met by what it came to.
+        let only_disables = attention.is_some() || kernels.only_disables(&self.specs, self.mode);
         let active = Active::On(Arc::new(kernels), attention);
         let plan = self.plan(&active, device);
         if !self.mode.is_training() && asks && plan.report().swapped() == 0 && !only_disables {

@@ -7,10 +7,16 @@ mod bind;
 mod cli;
 #[cfg(feature = "cli")]
 mod commands;
+#[cfg(feature = "cli")]
+mod doctor;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
+mod host_dropin;
+#[cfg(feature = "cli")]
 mod host_reference;
+#[cfg(feature = "cli")]
+mod host_train;
 mod hub;
 mod hub_source;
 #[cfg(feature = "cli")]

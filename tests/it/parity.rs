@@ -5,6 +5,7 @@ mod attention;
 #[cfg(feature = "cli")]
 mod attention_host;
 mod attention_options;
+mod contracts;
 #[cfg(feature = "cli")]
 mod host;
 mod norm;

@@ -39,7 +39,7 @@ fn activate(activation: Activation, x: f64) -> f64 {
     }
 }
 
-/// The slope of SiLU.
+/// The slope of `SiLU`.
 fn silu_slope(x: f64) -> f64 {
     let gate = sigmoid(x);
     gate * (1.0 + x * (1.0 - gate))
@@ -53,7 +53,7 @@ pub(super) fn activation<T: Number>(kernel: &ActivationKernel, checker: &mut Che
         for layout in Layout::of_rows(width, unit::<T>(meta), is_shader) {
             // Into the tails, where the curves part.
             let x = Sample::<T>::new(meta, &mut checker.noise, 2.5, &layout);
-            let case = Case::forward(format!("x {:?}, {}", x.shape(), layout.name));
+            let case = Case::forward(&format!("x {:?}, {}", x.shape(), layout.name));
             let actual = checker.written::<T, T>(&case, run(kernel, &x))?;
             let of = |activation: Activation| exact(x.values().into_iter().map(|x| activate(activation, x)));
             checker.compare::<T, T>(&case, &actual, &of(activation), || {
@@ -115,7 +115,7 @@ pub(super) fn gated<T: Number>(kernel: &GatedActivationKernel, checker: &mut Che
                     GatedActivation::Fatrelu => format!("{name}, threshold {threshold}"),
                     _ => name,
                 };
-                let case = Case::forward(name.clone());
+                let case = Case::forward(&name);
                 let actual = checker.written::<T, T>(&case, run_gated(kernel, activation, &x, *threshold))?;
                 checker.compare::<T, T>(&case, &actual, &of(activation), || {
                     let name = |activation| Contract::GatedActivation(activation).as_str();
@@ -131,7 +131,7 @@ pub(super) fn gated<T: Number>(kernel: &GatedActivationKernel, checker: &mut Che
                     all
                 })?;
                 if meta.has_backward {
-                    gated_backward(kernel, checker, name, &x)?;
+                    gated_backward(kernel, checker, &name, &x)?;
                 }
             }
         }
@@ -163,9 +163,12 @@ fn run_gated<T: Number>(
         let out = if has_threshold { kernel.forward_with_threshold_gpu(&x, threshold) } else { kernel.forward_gpu(&x) };
         return Ok(Some(T::from_bytes(&out?.download().map_err(failed)?)));
     }
-    collect(&kernel.meta, &half_shape(x.shape()), |out| match has_threshold {
-        true => kernel.forward_with_threshold(out, &x.tensor()?, threshold),
-        false => kernel.forward(out, &x.tensor()?),
+    collect(&kernel.meta, &half_shape(x.shape()), |out| {
+        if has_threshold {
+            kernel.forward_with_threshold(out, &x.tensor()?, threshold)
+        } else {
+            kernel.forward(out, &x.tensor()?)
+        }
     })
 }
 
@@ -183,7 +186,7 @@ fn gated_gradient(x: &[f64], dy: &[f64], d: usize) -> Vec<f64> {
 fn gated_backward<T: Number>(
     kernel: &GatedActivationKernel,
     checker: &mut Checker<'_>,
-    name: String,
+    name: &str,
     x: &Sample<T>,
 ) -> Result<(), ParityError> {
     let meta = checker.meta;

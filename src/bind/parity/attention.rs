@@ -119,9 +119,12 @@ pub(super) fn dense<T: Number>(kernel: &AttentionKernel, checker: &mut Checker<'
         for sizes in SIZES {
             for is_swapped in [false, true] {
                 let Sizes { batch, heads, kv_heads, q_len, kv_len } = sizes;
-                let layout = |heads: usize, len: usize| match is_swapped {
-                    false => Layout::contiguous(&[batch, heads, len, head_dim]),
-                    true => Layout::contiguous(&[batch, len, heads, head_dim]).with_axes_swapped(1, 2),
+                let layout = |heads: usize, len: usize| {
+                    if is_swapped {
+                        Layout::contiguous(&[batch, len, heads, head_dim]).with_axes_swapped(1, 2)
+                    } else {
+                        Layout::contiguous(&[batch, heads, len, head_dim])
+                    }
                 };
                 let q = Sample::<T>::new(meta, &mut checker.noise, 1.0, &layout(heads, q_len));
                 let k = Sample::<T>::new(meta, &mut checker.noise, 1.0, &layout(kv_heads, kv_len));
@@ -130,7 +133,7 @@ pub(super) fn dense<T: Number>(kernel: &AttentionKernel, checker: &mut Checker<'
                 let (queries, keys, values) = (q.values(), k.values(), v.values());
                 let of = |options: &AttentionOptions| dense_of(sizes, head_dim, [&queries, &keys, &values], options);
                 for (option, options) in options(meta) {
-                    let case = Case::forward(format!("q {:?}, k {:?}, {name}, {option}", q.shape(), k.shape()));
+                    let case = Case::forward(&format!("q {:?}, k {:?}, {name}, {option}", q.shape(), k.shape()));
                     let outcome = collect(meta, &[batch, q_len, heads, head_dim], |out| {
                         kernel.forward(out, &q.tensor()?, &k.tensor()?, &v.tensor()?, &options)
                     });

@@ -58,11 +58,11 @@ pub(super) struct Case {
 }
 
 impl Case {
-    pub(super) fn forward(name: String) -> Self {
+    pub(super) fn forward(name: &str) -> Self {
         Self { name: format!("forward, {name}"), output: "out", is_backward: false }
     }
 
-    pub(super) fn backward(name: String, output: &'static str) -> Self {
+    pub(super) fn backward(name: &str, output: &'static str) -> Self {
         Self { name: format!("backward, {name}"), output, is_backward: true }
     }
 

@@ -56,7 +56,7 @@ pub(super) fn embedding<T: Number>(kernel: &EmbeddingKernel, checker: &mut Check
             for indices in Indices::of(&ids) {
                 let name =
                     format!("ids {shape:?} of {}, weight {:?}, {}", indices.dtype(), weight.shape(), layout.name);
-                let case = Case::forward(name);
+                let case = Case::forward(&name);
                 let outcome = collect(meta, &[shape, &[hidden]].concat(), |out| {
                     kernel.forward(out, &indices.tensor(shape)?, &weight.tensor()?)
                 });
@@ -106,7 +106,7 @@ pub(super) fn cross_entropy<T: Number>(
                         layout.name,
                         indices.dtype()
                     );
-                    check_cross_entropy(kernel, checker, name, &logits, (&targets, &indices), ignore_index)?;
+                    check_cross_entropy(kernel, checker, &name, &logits, (&targets, &indices), ignore_index)?;
                 }
             }
         }
@@ -117,7 +117,7 @@ pub(super) fn cross_entropy<T: Number>(
 fn check_cross_entropy<T: Number>(
     kernel: &CrossEntropyKernel,
     checker: &mut Checker<'_>,
-    name: String,
+    name: &str,
     logits: &Sample<T>,
     (targets, indices): (&[i64], &Indices),
     ignore_index: i64,
@@ -130,7 +130,7 @@ fn check_cross_entropy<T: Number>(
         rows.map(|(logits, target)| cross_entropy_of(logits, *target, ignore_index)).collect()
     };
     let expected = of(ignore_index);
-    let case = Case::forward(name.clone()).of_output("loss");
+    let case = Case::forward(name).of_output("loss");
     let outcome =
         collect(meta, &[rows], |loss| kernel.forward(loss, &logits.tensor()?, &indices.tensor(&[rows])?, ignore_index));
     let actual = checker.written::<T, f32>(&case, outcome)?;

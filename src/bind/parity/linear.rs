@@ -32,7 +32,7 @@ pub(super) fn linear<T: Number>(kernel: &LinearKernel, checker: &mut Checker<'_>
                     let with = if *has_bias { "with" } else { "without" };
                     let name =
                         format!("x {:?}, {}, weight {}, {with} a bias", x.shape(), layout.name, weight_layout.name);
-                    let case = Case::forward(name);
+                    let case = Case::forward(&name);
                     let mut shape = x.shape().to_vec();
                     if let Some(last) = shape.last_mut() {
                         *last = out_features;

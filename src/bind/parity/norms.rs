@@ -96,7 +96,7 @@ pub(super) fn rms_norm<T: Number>(kernel: &RmsNormKernel, checker: &mut Checker<
             for numbers in numbers(takes(meta, "offset")) {
                 let name =
                     format!("x {:?}, {}, eps {}, offset {}", x.shape(), layout.name, numbers.eps, numbers.offset);
-                let case = Case::forward(name.clone());
+                let case = Case::forward(&name);
                 let actual = checker.written::<T, T>(&case, run(kernel, &x, &weight, numbers))?;
                 let expected = rms_norm_of::<T>(&x_values, &weight_values, numbers, rounding);
                 checker.compare::<T, T>(&case, &actual, &expected, || {
@@ -104,7 +104,7 @@ pub(super) fn rms_norm<T: Number>(kernel: &RmsNormKernel, checker: &mut Checker<
                 })?;
                 let is_taken = numbers.offset == 0.0 || meta.backward_lacks(&["offset"]).is_none();
                 if meta.has_backward && is_taken {
-                    rms_norm_backward(kernel, checker, name, (&x, &weight), numbers)?;
+                    rms_norm_backward(kernel, checker, &name, (&x, &weight), numbers)?;
                 }
             }
         }
@@ -133,7 +133,7 @@ fn run<T: Number>(
 fn rms_norm_backward<T: Number>(
     kernel: &RmsNormKernel,
     checker: &mut Checker<'_>,
-    name: String,
+    name: &str,
     (x, weight): (&Sample<T>, &Sample<T>),
     numbers: Numbers,
 ) -> Result<(), ParityError> {
@@ -165,7 +165,7 @@ pub(super) fn add_rms_norm<T: Number>(kernel: &AddRmsNormKernel, checker: &mut C
             let weight = Sample::<T>::new(meta, &mut checker.noise, 1.0, &Layout::contiguous(&[width]));
             for numbers in numbers(takes(meta, "offset")) {
                 let Numbers { eps, offset } = numbers;
-                let case = Case::forward(format!("x {:?}, {}, eps {eps}, offset {offset}", x.shape(), layout.name));
+                let case = Case::forward(&format!("x {:?}, {}, eps {eps}, offset {offset}", x.shape(), layout.name));
                 let (mut out, mut sum) = (Output::<T>::new(meta, x.shape()), Output::<T>::new(meta, x.shape()));
                 let mut call = || -> Result<(), BindError> {
                     let (mut out, mut sum) = (out.tensor()?, sum.tensor()?);
@@ -224,7 +224,7 @@ pub(super) fn layer_norm<T: Number>(kernel: &LayerNormKernel, checker: &mut Chec
             for (has_bias, eps) in biases.iter().flat_map(|has_bias| [1e-5, 0.5].map(|eps| (*has_bias, eps))) {
                 let with = if has_bias { "with" } else { "without" };
                 let name = format!("x {:?}, {}, {with} a bias, eps {eps}", x.shape(), layout.name);
-                let case = Case::forward(name);
+                let case = Case::forward(&name);
                 let outcome = collect(meta, x.shape(), |out| {
                     let bias = if has_bias { Some(bias.tensor()?) } else { None };
                     kernel.forward(out, &x.tensor()?, &weight.tensor()?, bias.as_ref(), eps)
@@ -275,13 +275,13 @@ mod tests {
             values[at] += by;
             values
         };
-        for at in 0..10 {
+        for (at, dx) in dx.iter().enumerate() {
             let slope = (loss(&moved(&x, at, step), &weight) - loss(&moved(&x, at, -step), &weight)) / (2.0 * step);
-            assert!((slope - dx[at]).abs() < 1e-8, "{at}: {slope}, {}", dx[at]);
+            assert!((slope - dx).abs() < 1e-8, "{at}: {slope}, {dx}");
         }
-        for at in 0..5 {
+        for (at, dweight) in dweight.iter().enumerate() {
             let slope = (loss(&x, &moved(&weight, at, step)) - loss(&x, &moved(&weight, at, -step))) / (2.0 * step);
-            assert!((slope - dweight[at]).abs() < 1e-8, "{at}: {slope}, {}", dweight[at]);
+            assert!((slope - dweight).abs() < 1e-8, "{at}: {slope}, {dweight}");
         }
     }
 }

@@ -53,12 +53,13 @@ pub(super) fn rotary<T: Number>(kernel: &RotaryKernel, checker: &mut Checker<'_>
             let sin = Sample::<T>::new(meta, &mut checker.noise, 0.5, &table);
             for turn in styles.iter().flat_map(|style| [false, true].map(|is_back| Turn { style: *style, is_back })) {
                 let name = format!("x {:?}, {}, {:?}", x.shape(), layout.name, turn.style);
-                let case = if turn.is_back { Case::backward(name, "out") } else { Case::forward(name) };
+                let case = if turn.is_back { Case::backward(&name, "out") } else { Case::forward(&name) };
                 let outcome = collect(meta, x.shape(), |out| {
                     let (x, cos, sin) = (x.tensor()?, cos.tensor()?, sin.tensor()?);
-                    match turn.is_back {
-                        true => kernel.turn_back(out, &x, &cos, &sin, turn.style),
-                        false => kernel.forward(out, &x, &cos, &sin, turn.style),
+                    if turn.is_back {
+                        kernel.turn_back(out, &x, &cos, &sin, turn.style)
+                    } else {
+                        kernel.forward(out, &x, &cos, &sin, turn.style)
                     }
                 });
                 let actual = checker.written::<T, T>(&case, outcome)?;

@@ -39,9 +39,12 @@ pub(super) fn varlen<T: Number>(kernel: &AttentionVarlenKernel, checker: &mut Ch
     let (cu_q, cu_k) = (indices(&q_starts), indices(&k_starts));
     for head_dim in widths::<T>(meta) {
         for is_swapped in [false, true] {
-            let layout = |rows: usize, heads: usize| match is_swapped {
-                false => Layout::contiguous(&[rows, heads, head_dim]),
-                true => Layout::contiguous(&[heads, rows, head_dim]).with_axes_swapped(0, 1),
+            let layout = |rows: usize, heads: usize| {
+                if is_swapped {
+                    Layout::contiguous(&[heads, rows, head_dim]).with_axes_swapped(0, 1)
+                } else {
+                    Layout::contiguous(&[rows, heads, head_dim])
+                }
             };
             let q = Sample::<T>::new(meta, &mut checker.noise, 1.0, &layout(total_q, HEADS));
             let k = Sample::<T>::new(meta, &mut checker.noise, 1.0, &layout(total_k, KV_HEADS));
@@ -62,7 +65,7 @@ pub(super) fn varlen<T: Number>(kernel: &AttentionVarlenKernel, checker: &mut Ch
             };
             let name = layout(total_q, HEADS).name;
             for (option, options) in options(meta) {
-                let case = Case::forward(format!(
+                let case = Case::forward(&format!(
                     "sequences of {Q_LENGTHS:?} queries and {K_LENGTHS:?} keys, head_dim {head_dim}, {name}, {option}"
                 ));
                 let outcome = collect(meta, &[total_q, HEADS, head_dim], |out| {
@@ -114,7 +117,7 @@ pub(super) fn paged<T: Number>(kernel: &AttentionPagedKernel, checker: &mut Chec
                 out
             };
             for (option, options) in options(meta) {
-                let case = Case::forward(format!(
+                let case = Case::forward(&format!(
                     "{q_len} queries each of sequences of {LENGTHS:?} keys, blocks of {BLOCK_SIZE}, head_dim {head_dim}, {option}"
                 ));
                 let outcome = collect(meta, &[batch, q_len, HEADS, head_dim], |out| {

@@ -1,6 +1,8 @@
 //! What a layer refuses.
 
+use crate::bind::Contract;
 use crate::hint::Hint;
+use crate::swap::SwapError;
 
 /// A layer that cannot be built, or an input that it cannot take.
 ///
@@ -54,6 +56,34 @@ pub enum LayerError {
         /// Key-value heads.
         kv_heads: usize,
     },
+    /// An activation that needs a threshold was made without one.
+    #[error("{layer}: the activation needs a threshold")]
+    Threshold {
+        /// The layer's name.
+        layer: &'static str,
+    },
+    /// An activation that no contract describes.
+    #[error("no contract describes the activation {activation}")]
+    Activation {
+        /// candle's name for it.
+        activation: String,
+    },
+    /// A function of [`call`](super::call) was given a slot whose kernel serves another contract.
+    #[error("call::{called}: {kernel} serves the contract {actual}")]
+    Contract {
+        /// The function.
+        called: &'static str,
+        /// The kernel.
+        kernel: String,
+        /// The contract that the slot was claimed for.
+        actual: Contract,
+    },
+    /// A group of layers that cannot be one.
+    #[error("the layers cannot form a group: {reason}")]
+    Group {
+        /// Why, as the planner says it.
+        reason: String,
+    },
     /// A number of the layer is outside of its range.
     #[error("{layer}: {name} must be {expected}, got {actual}")]
     Number {
@@ -106,13 +136,25 @@ impl Hint for LayerError {
             Self::Positions { .. } => {
                 Some("build the rotary tables for the model's full context, or shorten the input".to_owned())
             }
+            Self::Threshold { .. } => Some("make it with `fatrelu`".to_owned()),
+            Self::Activation { .. } => Some("call candle's own: `candle_nn::Activation` is a module".to_owned()),
+            Self::Contract { .. } => {
+                Some("claim the slot for the contract of the function that the layer calls".to_owned())
+            }
             Self::NoSequence { .. } => Some("begin the sequence first, and end it only when it is done".to_owned()),
             Self::Shape { .. }
             | Self::DType { .. }
             | Self::Heads { .. }
             | Self::Number { .. }
-            | Self::Sequences { .. } => None,
+            | Self::Sequences { .. }
+            | Self::Group { .. } => None,
         }
+    }
+}
+
+impl From<SwapError> for LayerError {
+    fn from(error: SwapError) -> Self {
+        Self::Group { reason: error.to_string() }
     }
 }
 

@@ -1,73 +1,186 @@
-//! The gated feed-forward block (`SwiGLU`).
+//! The gated feed-forward block (`SwiGLU` and its kin).
 
-use candle_core::{D, DType, Module, Result, Tensor};
-use candle_nn::Linear;
+use candle_core::{D, DType, Result, Tensor};
+use candle_nn::Module;
 
-use super::spec::claim_pair;
-use super::{LayerError, kernels};
-use crate::bind::{Contract, GatedActivation, MAX_RANK};
-use crate::swap::{Mode, Plan, Slot, Slots};
+use super::spec::{Claim, check_rows, exact_shape, float_dtype, same_dtype};
+use super::{GatedActivationLayer, LayerError, Linear, call, gated_activation_layer, linear};
+use crate::bind::{Contract, GatedActivation, Rounding};
+use crate::swap::{GroupSpec, Mode, Plan, Slot, Slots};
 
-const LAYER: &str = "SiluAndMul";
-const CONTRACT: Contract = Contract::GatedActivation(GatedActivation::Silu);
+const FUSED: &str = "GatedMLP";
 
-/// `down(silu(gate(x)) * up(x))`, with the gate and up projections in one weight.
+/// `down(activation(gate(x)) * up(x))`.
 ///
-/// The fused weight lets a kernel path run one matrix product and one activation over its two halves. The reference
-/// runs two products on the weight's contiguous halves, which share its memory: what a candle model does as a rule.
+/// The gate and up projections are rows of one weight, so that a kernel path runs one matrix product and one activation
+/// over its two halves. The reference runs two products on the halves, which share the weight's memory: what a candle
+/// model does as a rule. Variables that come apart stay apart, since an optimizer would step the parts and not the whole.
 ///
 /// # Shapes
-/// `gate_up` is `[2 * intermediate, hidden]`, the gate's rows first; `down` is `[hidden, intermediate]`. Input and output are
-/// `[..., hidden]`.
+/// Gate and up are `[intermediate, hidden]`, the first half's rows first (the gate's, except in
+/// [`GatedActivation::MulAndSilu`]); `down` is `[hidden, intermediate]`. Input and output are `[..., hidden]`.
 ///
 /// # Element types
-/// Weights and input of one floating-point type.
+/// Weights and input of one floating-point type. Rounding is that of [`GatedActivationLayer`], after each product too.
 #[derive(Debug, Clone)]
 pub struct GatedMlp {
-    gate_up: Linear,
-    // Views of `gate_up`, made once: a variable that an optimizer steps changes in place, and they with it.
-    gate: Linear,
-    up: Linear,
-    down: Linear,
-    slot: Slot,
+    /// Both projections, gate first.
+    merged: Option<Tensor>,
+    // Views of `merged` where there is one: a variable that an optimizer steps changes in place, and they with it.
+    gate: Product,
+    up: Product,
+    down: Product,
+    activation: GatedActivationLayer,
+    /// The slot of gate, up and activation together.
+    fused: Option<Slot>,
+}
+
+/// A product, with a slot of its own or without.
+#[derive(Debug, Clone)]
+enum Product {
+    Weight(Tensor),
+    Layer(Linear),
+}
+
+impl Product {
+    fn weight(&self) -> &Tensor {
+        match self {
+            Self::Weight(weight) => weight,
+            Self::Layer(layer) => layer.weight(),
+        }
+    }
+
+    fn run(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Weight(weight) => linear::product(x, weight, None),
+            Self::Layer(layer) => layer.forward_in(plan, x),
+        }
+    }
+
+    fn has_kernel(&self, plan: &Plan) -> bool {
+        matches!(self, Self::Layer(layer) if plan.kernel(layer.slot()).is_some())
+    }
 }
 
 impl GatedMlp {
-    /// A block with its weights, in the slot `path` of the model. The slot's width is `intermediate`, the activation's
-    /// output.
+    /// A `SwiGLU` block with its weights, `gate_up` being both projections `[2 * intermediate, hidden]`, in the slot `path`
+    /// of the model. The slot's width is `intermediate`, the activation's output.
     ///
     /// # Errors
     /// A [`LayerError`] when the weights do not fit each other.
     pub fn new(gate_up: Tensor, down: Tensor, slots: &Slots, path: impl Into<String>) -> Result<Self> {
-        let shape = |tensor, expected: String, weight: &Tensor| LayerError::Shape {
-            layer: LAYER,
-            tensor,
-            expected,
-            actual: weight.dims().to_vec(),
-        };
-        let [hidden, intermediate] = *down.dims() else {
-            return Err(shape("down", "[hidden, intermediate]".to_owned(), &down).into());
-        };
-        if *gate_up.dims() != [2 * intermediate, hidden] {
-            let expected = format!("[{}, {hidden}] to go with down [{hidden}, {intermediate}]", 2 * intermediate);
-            return Err(shape("gate_up", expected, &gate_up).into());
-        }
-        let slot = claim_pair(slots, path, (LAYER, CONTRACT), [("gate_up", &gate_up), ("down", &down)], intermediate)?;
-        let gate_up = if gate_up.is_contiguous() { gate_up } else { gate_up.contiguous()? };
-        let half = |start| Ok::<_, candle_core::Error>(Linear::new(gate_up.narrow(0, start, intermediate)?, None));
-        Ok(Self {
-            gate: half(0)?,
-            up: half(intermediate)?,
-            gate_up: Linear::new(gate_up, None),
-            down: Linear::new(down, None),
-            slot,
-        })
+        Self::with_activation(GatedActivation::Silu, gate_up, down, slots, path)
     }
 
-    /// The fused weight, `[2 * intermediate, hidden]`.
+    /// A block with another activation.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and for [`GatedActivation::Fatrelu`], which needs a threshold: [`fatrelu`](Self::fatrelu).
+    pub fn with_activation(
+        activation: GatedActivation,
+        gate_up: Tensor,
+        down: Tensor,
+        slots: &Slots,
+        path: impl Into<String>,
+    ) -> Result<Self> {
+        if activation == GatedActivation::Fatrelu {
+            return Err(LayerError::Threshold { layer: gated_activation_layer(activation) }.into());
+        }
+        Self::of_merged(activation, None, gate_up, down, slots, path.into())
+    }
+
+    /// A block with `FATReLU`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn fatrelu(
+        threshold: f64,
+        gate_up: Tensor,
+        down: Tensor,
+        slots: &Slots,
+        path: impl Into<String>,
+    ) -> Result<Self> {
+        Self::of_merged(GatedActivation::Fatrelu, Some(threshold), gate_up, down, slots, path.into())
+    }
+
+    fn of_merged(
+        activation: GatedActivation,
+        threshold: Option<f64>,
+        gate_up: Tensor,
+        down: Tensor,
+        slots: &Slots,
+        path: String,
+    ) -> Result<Self> {
+        let intermediate = check_weights(gated_activation_layer(activation), &gate_up, &down)?;
+        let trained: (_, &[&Tensor]) = (down.dtype(), &[&gate_up, &down]);
+        let activation = GatedActivationLayer::claim(activation, threshold, intermediate, trained, slots, path)?;
+        let gate_up = if gate_up.is_contiguous() { gate_up } else { gate_up.contiguous()? };
+        let half = |start| gate_up.narrow(0, start, intermediate).map(Product::Weight);
+        let (gate, up) = (half(0)?, half(intermediate)?);
+        Ok(Self { merged: Some(gate_up), gate, up, down: Product::Weight(down), activation, fused: None })
+    }
+
+    /// A block whose every part has a slot: the projections `path.gate_proj`, `path.up_proj` and `path.down_proj` are
+    /// [`Linear`], the activation is `path.act_fn`, and the first two with the activation are the group `path`, known to
+    /// kernel mappings as `GatedMLP`. A group's kernel is one for the activation, over the one product that candle makes
+    /// of the merged projections.
+    ///
+    /// # Errors
+    /// As [`with_activation`](Self::with_activation).
+    pub fn of_projections(
+        activation: GatedActivation,
+        [gate, up]: [Tensor; 2],
+        down: Tensor,
+        slots: &Slots,
+        path: impl Into<String>,
+    ) -> Result<Self> {
+        let (layer, path) = (gated_activation_layer(activation), path.into());
+        if activation == GatedActivation::Fatrelu {
+            return Err(LayerError::Threshold { layer }.into());
+        }
+        let [hidden, intermediate] = *down.dims() else {
+            let (expected, actual) = ("[hidden, intermediate]".to_owned(), down.dims().to_vec());
+            return Err(LayerError::Shape { layer, tensor: "down", expected, actual }.into());
+        };
+        float_dtype(layer, "down", down.dtype())?;
+        for (name, weight) in [("gate", &gate), ("up", &up)] {
+            exact_shape(layer, (name, weight), &[intermediate, hidden], "[intermediate, hidden]")?;
+            same_dtype(layer, ("down", &down), (name, weight))?;
+        }
+        let (merged, gate, up) = if gate.track_op() || up.track_op() {
+            (None, gate, up)
+        } else {
+            let merged = Tensor::cat(&[gate, up], 0)?;
+            let half = |start| merged.narrow(0, start, intermediate);
+            let (gate, up) = (half(0)?, half(intermediate)?);
+            (Some(merged), gate, up)
+        };
+        let trained: (_, &[&Tensor]) = (down.dtype(), &[&gate, &up]);
+        let act = format!("{path}.act_fn");
+        let claim = GatedActivationLayer::claim;
+        let activation_layer = claim(activation, None, intermediate, trained, slots, act)?;
+        let linear = |weight, name| Linear::new(weight, None, slots, format!("{path}.{name}"));
+        let (gate, up) = (linear(gate, "gate_proj")?, linear(up, "up_proj")?);
+        let down = linear(down, "down_proj")?;
+        let claim = Claim {
+            layer: FUSED,
+            contract: Contract::GatedActivation(activation),
+            dtype: float_dtype(layer, "down", down.weight().dtype())?,
+            width: intermediate,
+            weights: &[],
+            options: &[],
+            rounding: Rounding::Dtype,
+        };
+        let members = [gate.slot(), up.slot(), activation_layer.slot()].map(Clone::clone).to_vec();
+        let fused = slots.group(GroupSpec { fused: claim.spec(path), members }).map_err(LayerError::from)?;
+        let [gate, up, down] = [gate, up, down].map(Product::Layer);
+        Ok(Self { merged, gate, up, down, activation: activation_layer, fused: Some(fused) })
+    }
+
+    /// Both projections, `[2 * intermediate, hidden]`, gate first; `None` where they are variables apart.
     #[must_use]
-    pub fn gate_up(&self) -> &Tensor {
-        self.gate_up.weight()
+    pub fn gate_up(&self) -> Option<&Tensor> {
+        self.merged.as_ref()
     }
 
     /// The weight of the projection back, `[hidden, intermediate]`.
@@ -81,7 +194,7 @@ impl GatedMlp {
     /// # Errors
     /// When the last axis or the element type of `x` is not the weights'.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.slot.with_plan(|plan| self.forward_in(plan, x))
+        self.activation.slot().with_plan(|plan| self.forward_in(plan, x))
     }
 
     /// Runs the block on `x`, under the plan that the model pinned.
@@ -89,14 +202,39 @@ impl GatedMlp {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
-        match plan.gated_activation(&self.slot) {
-            Some(kernel) if !x.track_op() && x.elem_count() != 0 => {
-                self.check(x)?;
-                // Contiguous for the same reason as in the reference.
-                let gate_up = self.gate_up.forward(&x.contiguous()?)?;
-                self.down.forward(&kernels::gated_activation(kernel, &gate_up)?)
+        self.check(x)?;
+        if x.elem_count() == 0 {
+            // The output has the shape of the input.
+            return Ok(x.clone());
+        }
+        self.down.run(plan, &self.gated(plan, x)?)
+    }
+
+    /// What goes into the projection back.
+    fn gated(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+        let fused = self.fused.as_ref().filter(|slot| plan.kernel(slot).is_some());
+        let slot = fused.unwrap_or(self.activation.slot());
+        let is_activated = call::takes(plan, slot, &[x, self.gate.weight(), self.up.weight()]);
+        let have_kernels = self.gate.has_kernel(plan) || self.up.has_kernel(plan);
+        match &self.merged {
+            Some(merged) if is_activated && !have_kernels => {
+                let gate_up = linear::product(x, merged, None)?;
+                match self.activation.by_kernel(plan, slot, &gate_up)? {
+                    Some(gated) => Ok(gated),
+                    None => self.of_joined(&gate_up),
+                }
             }
-            _ => self.forward_reference(plan.mode(), x),
+            _ if have_kernels || is_activated => {
+                let (gate, up) = (self.gate.run(plan, x)?, self.up.run(plan, x)?);
+                if is_activated
+                    && let Some(gated) =
+                        self.activation.by_kernel(plan, slot, &Tensor::cat(&[&gate, &up], D::Minus1)?)?
+                {
+                    return Ok(gated);
+                }
+                self.activation.of_halves(&gate, &up)
+            }
+            _ => self.reference(x),
         }
     }
 
@@ -107,34 +245,54 @@ impl GatedMlp {
     pub fn forward_reference(&self, _mode: Mode, x: &Tensor) -> Result<Tensor> {
         self.check(x)?;
         if x.elem_count() == 0 {
-            // candle's Linear cannot tell a number of rows from no elements. The output has the shape of the input.
             return Ok(x.clone());
         }
-        // candle's Linear multiplies some transposed inputs wrongly: with its weight broadcast over the batch, the
-        // product takes the rows of all batches as evenly spaced.
-        let x = &x.contiguous()?;
-        let (gate, up) = if x.dtype() == DType::BF16 && x.device().is_cpu() {
+        linear::product(&self.reference(x)?, self.down.weight(), None)
+    }
+
+    fn reference(&self, x: &Tensor) -> Result<Tensor> {
+        if let Some(merged) = &self.merged
+            && x.dtype() == DType::BF16
+            && x.device().is_cpu()
+        {
             // candle widens the whole memory under a bf16 operand, which would be both halves for each of them.
-            let (gate_up, width) = (self.gate_up.forward(x)?, self.down().dim(1)?);
-            (gate_up.narrow(D::Minus1, 0, width)?, gate_up.narrow(D::Minus1, width, width)?)
-        } else {
-            (self.gate.forward(x)?, self.up.forward(x)?)
-        };
-        self.down.forward(&(gate.silu()? * up)?)
+            return self.of_joined(&linear::product(x, merged, None)?);
+        }
+        // Neighbouring rows once for both products.
+        let x = x.contiguous()?;
+        let product = |part: &Product| linear::product(&x, part.weight(), None);
+        self.activation.of_halves(&product(&self.gate)?, &product(&self.up)?)
+    }
+
+    fn of_joined(&self, gate_up: &Tensor) -> Result<Tensor> {
+        let width = self.down().dim(1)?;
+        let (gate, up) = (gate_up.narrow(D::Minus1, 0, width)?, gate_up.narrow(D::Minus1, width, width)?);
+        self.activation.of_halves(&gate, &up)
     }
 
     fn check(&self, x: &Tensor) -> Result<()> {
-        let hidden = self.gate_up().dim(1)?;
-        if !(2..=MAX_RANK).contains(&x.rank()) || x.dims().last() != Some(&hidden) {
-            let axes = if x.rank() > MAX_RANK { format!(" of at most {MAX_RANK} axes") } else { String::new() };
-            let (expected, actual) = (format!("[..., {hidden}]{axes}"), x.dims().to_vec());
-            return Err(LayerError::Shape { layer: LAYER, tensor: "input", expected, actual }.into());
-        }
-        if x.dtype() != self.gate_up().dtype() {
-            let expected = format!("{:?} like the weights", self.gate_up().dtype());
-            let actual = format!("{:?}", x.dtype());
-            return Err(LayerError::DType { layer: LAYER, tensor: "input", expected, actual }.into());
-        }
-        Ok(())
+        let layer = gated_activation_layer(self.activation.activation());
+        Ok(check_rows(layer, x, self.down().dim(0)?, ("the weights", self.down().dtype()), 2)?)
     }
+}
+
+impl Module for GatedMlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward(x)
+    }
+}
+
+/// Refuses weights that do not fit each other; returns `intermediate`.
+fn check_weights(layer: &'static str, gate_up: &Tensor, down: &Tensor) -> Result<usize> {
+    let [hidden, intermediate] = *down.dims() else {
+        let (expected, actual) = ("[hidden, intermediate]".to_owned(), down.dims().to_vec());
+        return Err(LayerError::Shape { layer, tensor: "down", expected, actual }.into());
+    };
+    if *gate_up.dims() != [2 * intermediate, hidden] {
+        let expected = format!("[{}, {hidden}] to go with down [{hidden}, {intermediate}]", 2 * intermediate);
+        return Err(LayerError::Shape { layer, tensor: "gate_up", expected, actual: gate_up.dims().to_vec() }.into());
+    }
+    float_dtype(layer, "gate_up", gate_up.dtype())?;
+    same_dtype(layer, ("gate_up", gate_up), ("down", down))?;
+    Ok(intermediate)
 }

@@ -3,9 +3,9 @@
 use candle_core::{Result, Tensor};
 use candle_nn::rotary_emb;
 
-use super::spec::{claim_pair, mode_for};
-use super::{LayerError, kernels};
-use crate::bind::{Contract, RotaryStyle};
+use super::spec::{Claim, float_dtype, mode_for, same_dtype};
+use super::{LayerError, call};
+use crate::bind::{Contract, RotaryStyle, Rounding};
 use crate::swap::{Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "RotaryEmbedding";
@@ -41,7 +41,18 @@ impl RotaryEmbedding {
             let (expected, actual) = (format!("{:?} like cos", cos.dims()), sin.dims().to_vec());
             return Err(LayerError::Shape { layer: LAYER, tensor: "sin", expected, actual }.into());
         }
-        let slot = claim_pair(slots, path, (LAYER, Contract::Rotary), [("cos", &cos), ("sin", &sin)], 2 * half)?;
+        let dtype = float_dtype(LAYER, "cos", cos.dtype())?;
+        same_dtype(LAYER, ("cos", &cos), ("sin", &sin))?;
+        let claim = Claim {
+            layer: LAYER,
+            contract: Contract::Rotary,
+            dtype,
+            width: 2 * half,
+            weights: &[&cos, &sin],
+            options: &[],
+            rounding: Rounding::Dtype,
+        };
+        let slot = claim.slot(slots, path);
         let dense = |table: Tensor| if table.is_contiguous() { Ok(table) } else { table.contiguous() };
         Ok(Self { cos: dense(cos)?, sin: dense(sin)?, style, slot })
     }
@@ -80,15 +91,15 @@ impl RotaryEmbedding {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, q: &Tensor, k: &Tensor, offset: usize) -> Result<(Tensor, Tensor)> {
-        match plan.rotary(&self.slot) {
-            Some(kernel) if !q.track_op() && !k.track_op() => {
-                let seq = self.check(q, k)?;
-                let (cos, sin) = self.rows(offset, seq)?;
-                let rotate = |x| kernels::rotary(kernel, x, &cos, &sin, self.style);
-                Ok((rotate(q)?, rotate(k)?))
-            }
-            _ => self.forward_reference(plan.mode(), q, k, offset),
+        let seq = self.check(q, k)?;
+        let (cos, sin) = self.rows(offset, seq)?;
+        let by_kernel = |x| call::rotary(plan, &self.slot, x, [&cos, &sin], self.style);
+        if let Some(turned_q) = by_kernel(q)?
+            && let Some(turned_k) = by_kernel(k)?
+        {
+            return Ok((turned_q, turned_k));
         }
+        self.reference(plan.mode(), [q, k], [&cos, &sin])
     }
 
     /// Rotates `q` and `k` by candle's own code: its fused operations in inference, differentiable ones in training or
@@ -99,14 +110,18 @@ impl RotaryEmbedding {
     pub fn forward_reference(&self, mode: Mode, q: &Tensor, k: &Tensor, offset: usize) -> Result<(Tensor, Tensor)> {
         let seq = self.check(q, k)?;
         let (cos, sin) = self.rows(offset, seq)?;
-        let mode = mode_for(mode, &[q, k, &self.cos, &self.sin]);
+        self.reference(mode, [q, k], [&cos, &sin])
+    }
+
+    fn reference(&self, mode: Mode, [q, k]: [&Tensor; 2], [cos, sin]: [&Tensor; 2]) -> Result<(Tensor, Tensor)> {
+        let mode = mode_for(mode, &[q, k, cos, sin]);
         let rotate = |x: &Tensor| match (mode.is_training(), self.style) {
             // candle's operations divide by the length of a sequence, and of nothing every rotation is itself.
             _ if x.elem_count() == 0 => Ok(x.clone()),
-            (false, RotaryStyle::HalfSplit) => rotary_emb::rope(&x.contiguous()?, &cos, &sin),
-            (false, RotaryStyle::Interleaved) => rotary_emb::rope_i(&x.contiguous()?, &cos, &sin),
-            (true, RotaryStyle::HalfSplit) => rotary_emb::rope_slow(x, &cos, &sin),
-            (true, RotaryStyle::Interleaved) => rotary_emb::rope_i_slow(x, &cos, &sin),
+            (false, RotaryStyle::HalfSplit) => rotary_emb::rope(&x.contiguous()?, cos, sin),
+            (false, RotaryStyle::Interleaved) => rotary_emb::rope_i(&x.contiguous()?, cos, sin),
+            (true, RotaryStyle::HalfSplit) => rotary_emb::rope_slow(x, cos, sin),
+            (true, RotaryStyle::Interleaved) => rotary_emb::rope_i_slow(x, cos, sin),
         };
         Ok((rotate(q)?, rotate(k)?))
     }

@@ -3,7 +3,7 @@
 use candle_core::{DType as CandleDType, Device, Tensor};
 
 use super::LayerError;
-use crate::bind::{Contract, Rounding};
+use crate::bind::{Contract, MAX_RANK, Rounding};
 use crate::dtype::DType;
 use crate::swap::{Mode, Slot, SlotSpec, Slots};
 use crate::variant::DeviceKey;
@@ -50,30 +50,94 @@ pub(super) fn mode_for(mode: Mode, tensors: &[&Tensor]) -> Mode {
     if tensors.iter().any(|tensor| tensor.track_op()) { mode.training() } else { mode }
 }
 
-/// Claims the slot of a layer with two weights (or tables), which must be of one floating-point type.
-///
-/// The layer counts as trainable when either is a variable or was computed from one.
-pub(super) fn claim_pair(
-    slots: &Slots,
-    path: impl Into<String>,
-    (layer, contract): (&'static str, Contract),
-    [(first_name, first), (second_name, second)]: [(&'static str, &Tensor); 2],
-    last_dim: usize,
-) -> Result<Slot, LayerError> {
-    let dtype = float_dtype(layer, first_name, first.dtype())?;
-    if first.dtype() != second.dtype() {
-        let (expected, actual) = (format!("{:?} like {first_name}", first.dtype()), format!("{:?}", second.dtype()));
-        return Err(LayerError::DType { layer, tensor: second_name, expected, actual });
+/// The crate's name for an element type that kernels may know.
+pub(super) fn any_dtype(layer: &'static str, tensor: &'static str, dtype: CandleDType) -> Result<DType, LayerError> {
+    dtype_of(dtype).ok_or_else(|| {
+        let expected = "one of f64, f32, bf16, f16, i64, i32, u32, u8".to_owned();
+        LayerError::DType { layer, tensor, expected, actual: format!("{dtype:?}") }
+    })
+}
+
+/// What a layer claims its slot by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim<'a> {
+    /// The layer's name in a kernel mapping.
+    pub(super) layer: &'a str,
+    pub(super) contract: Contract,
+    pub(super) dtype: DType,
+    /// Extent of the axis that a kernel's width rules apply to.
+    pub(super) width: usize,
+    /// Tensors that the layer holds. It counts as trainable when one is a variable or was computed from one.
+    pub(super) weights: &'a [&'a Tensor],
+    /// Optional parameters of the contract that the layer gives other values than their defaults.
+    pub(super) options: &'a [&'static str],
+    /// Where the reference rounds in inference.
+    pub(super) rounding: Rounding,
+}
+
+impl Claim<'_> {
+    pub(super) fn slot(self, slots: &Slots, path: impl Into<String>) -> Slot {
+        slots.slot(self.spec(path))
     }
-    let trainable = first.track_op() || second.track_op();
-    Ok(slots.slot(SlotSpec {
-        path: path.into(),
-        layer: layer.to_owned(),
-        contract,
-        dtype,
-        last_dim,
-        trainable,
-        options: Vec::new(),
-        rounding: Rounding::Dtype,
-    }))
+
+    pub(super) fn spec(self, path: impl Into<String>) -> SlotSpec {
+        SlotSpec {
+            path: path.into(),
+            layer: self.layer.to_owned(),
+            contract: self.contract,
+            dtype: self.dtype,
+            last_dim: self.width,
+            trainable: self.weights.iter().any(|weight| weight.track_op()),
+            options: self.options.to_vec(),
+            rounding: self.rounding,
+        }
+    }
+}
+
+/// Refuses a second tensor of another element type than the first.
+pub(super) fn same_dtype(
+    layer: &'static str,
+    (first_name, first): (&'static str, &Tensor),
+    (tensor, second): (&'static str, &Tensor),
+) -> Result<(), LayerError> {
+    if first.dtype() == second.dtype() {
+        return Ok(());
+    }
+    let (expected, actual) = (format!("{:?} like {first_name}", first.dtype()), format!("{:?}", second.dtype()));
+    Err(LayerError::DType { layer, tensor, expected, actual })
+}
+
+/// Refuses a tensor that is not exactly `shape`, whose axes `names` names.
+pub(super) fn exact_shape(
+    layer: &'static str,
+    (tensor, x): (&'static str, &Tensor),
+    shape: &[usize],
+    names: &str,
+) -> Result<(), LayerError> {
+    if x.dims() == shape {
+        return Ok(());
+    }
+    let (expected, actual) = (format!("{names} = {shape:?}"), x.dims().to_vec());
+    Err(LayerError::Shape { layer, tensor, expected, actual })
+}
+
+/// Refuses an input that is not `[..., width]` of `like`'s element type, or has fewer axes than `least_rank`.
+pub(super) fn check_rows(
+    layer: &'static str,
+    x: &Tensor,
+    width: usize,
+    like: (&'static str, CandleDType),
+    least_rank: usize,
+) -> Result<(), LayerError> {
+    // candle panics where it copies a view of more axes, and kernels take no more.
+    if !(least_rank..=MAX_RANK).contains(&x.rank()) || x.dims().last() != Some(&width) {
+        let axes = if x.rank() > MAX_RANK { format!(" of at most {MAX_RANK} axes") } else { String::new() };
+        let (expected, actual) = (format!("[..., {width}]{axes}"), x.dims().to_vec());
+        return Err(LayerError::Shape { layer, tensor: "input", expected, actual });
+    }
+    if x.dtype() != like.1 {
+        let (expected, actual) = (format!("{:?} like {}", like.1, like.0), format!("{:?}", x.dtype()));
+        return Err(LayerError::DType { layer, tensor: "input", expected, actual });
+    }
+    Ok(())
 }

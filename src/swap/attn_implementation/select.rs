@@ -82,6 +82,16 @@ pub(in crate::swap) fn select(
         let hint = "leave \"paged|\" out, or build the model with a layer for a paged cache".to_owned();
         return Err(search.refuse("the model has no attention layer for a paged cache".to_owned(), Some(hint)));
     }
+    if let Some(switch) = provider.switched_off() {
+        match &implementation.kind {
+            AttnKind::Kernel(_) | AttnKind::Flash(_) => return Err(search.refuse(switch.to_owned(), None)),
+            AttnKind::Auto => {
+                let off = PassedOver { candidate: "every kernel".to_owned(), reason: switch.to_owned() };
+                return Ok(search.reference(AttentionPath::Sdpa, vec![off]));
+            }
+            AttnKind::Eager | AttnKind::Sdpa => {}
+        }
+    }
     match &implementation.kind {
         AttnKind::Eager => Ok(search.reference(AttentionPath::Eager, Vec::new())),
         AttnKind::Sdpa => Ok(search.reference(AttentionPath::Sdpa, Vec::new())),

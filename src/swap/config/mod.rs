@@ -156,6 +156,11 @@ impl KernelConfig {
         self.attention.as_ref()
     }
 
+    /// Whether it lies over what is in force, for a while.
+    pub(super) fn is_override(&self) -> bool {
+        self.base.is_some()
+    }
+
     /// Whether every kernel must compute what its contract says before it takes a layer (`verify = "parity"`); see
     /// [`crate::bind::LayerKernel::parity`]. A scope checks where it says so itself or what it lies over does.
     #[must_use]

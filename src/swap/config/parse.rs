@@ -160,6 +160,7 @@ fn unknown_mode(error: &ModeError, mode: &str, origin: &str, key: &str) -> SwapE
     }
 }
 
+/// The word for the model's attention.
 pub(super) fn attention(word: &str, origin: &str) -> Result<AttnImplementation, SwapError> {
     word.parse().map_err(|error: AttnImplementationError| {
         let reason = match std::error::Error::source(&error) {

@@ -238,3 +238,90 @@ fn a_view_never_reaches_beyond_its_data_and_an_output_beyond_memory() {
     }
     assert!(kernel.forward_to_vec::<f32>(&ones(&[8]), &[5]).is_err(), "a shape that is not the result's");
 }
+
+/// What a kernel that asks for aligned rows is given, is aligned, wherever the view begins; and sizes are checked in 64
+/// bits.
+#[test]
+fn f46_misaligned_views_are_refused_where_the_kernel_asks_and_sizes_do_not_wrap() {
+    let aligned = counting(NORM, "aligned", "limits = { alignment_bytes = 16 }\n");
+    let any = counting(NORM, "any", "");
+    let (LayerKernel::RmsNorm(aligned), LayerKernel::RmsNorm(any)) = (&*aligned, &*any) else { panic!() };
+    for offset in [1, 2, 3, 5] {
+        let x = strided(offset, &[3, 8], &[8, 1]);
+        let run = |kernel: &kernelhub::bind::RmsNormKernel| {
+            with_output(&[3, 8], |out| kernel.forward(out, &x, &ones(&[8]), 1e-5, 0.0))
+        };
+        refused(run(aligned), "x", Layout);
+        assert!(run(any).is_ok(), "a kernel that asks for nothing takes any element");
+    }
+    // 255 * 2 * 2048 * 6144 elements are more than an i32 counts, and not a small number.
+    let far = 255 * 2 * 2048 * 6144;
+    assert!(i32::try_from(far).is_err());
+    assert!(TensorRef::new(&ONES.0, &[2], &[far]).is_err());
+    assert!(TensorRef::new(&ONES.0, &[255, 2, 2048, 6144], &[2 * 2048 * 6144, 2048 * 6144, 6144, 1]).is_err());
+    assert!(TensorRef::new(&ONES.0, &[255, 2, 2048, 8], &[0, 0, 0, 1]).is_ok(), "the same rows again cost nothing");
+}
+
+/// Ids and targets choose rows of memory: what points outside is refused before the kernel is reached.
+#[test]
+fn indices_outside_of_their_tensor_are_refused() {
+    let embedding: (&str, &str, &[&str]) = ("embedding", "count_rms_norm", &["out", "ids", "weight"]);
+    let kernel = counting(embedding, "indices", "");
+    let LayerKernel::Embedding(kernel) = &*kernel else { panic!("{kernel:?}") };
+    let run = |ids: TensorRef<'_>| with_output(&[3, 4], |out| kernel.forward(out, &ids, &ones(&[5, 4])));
+    let of = |ids: [i64; 3]| {
+        let error = run(TensorRef::indices(&ids, &[3]).unwrap()).unwrap_err();
+        let BindError::Index { argument: "ids", position, actual, expected, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(expected, "0 <= index < 5", "{error}");
+        (*position, *actual)
+    };
+    assert_eq!((of([0, 5, 1]), of([-1, 0, 0]), of([4, 4, i64::MIN])), ((1, 5), (0, -1), (2, i64::MIN)));
+    refused(run(TensorRef::indices(&[0_i32, 1, 2], &[3]).unwrap()), "ids", Dtype);
+    refused(run(ones(&[3])), "ids", Dtype);
+    refused(run(TensorRef::indices(&[0_u32, 1], &[2]).unwrap()), "out", Shape);
+    assert!((run(TensorRef::indices(&[0_u32, 4, 2], &[3]).unwrap()).unwrap() - 1.0).abs() < 0.5);
+
+    let loss: (&str, &str, &[&str]) =
+        ("cross_entropy", "count_rms_norm", &["loss", "logits", "targets", "ignore_index"]);
+    let kernel = counting(loss, "indices", "");
+    let LayerKernel::CrossEntropy(kernel) = &*kernel else { panic!("{kernel:?}") };
+    let run = |targets: &[i64; 2]| {
+        let targets = TensorRef::indices(targets, &[2]).unwrap();
+        with_output(&[2], |loss| kernel.forward(loss, &ones(&[2, 4]), &targets, -100))
+    };
+    let error = run(&[0, 4]).unwrap_err();
+    assert!(matches!(&error, BindError::Index { position: 1, actual: 4, .. }), "{error:?}");
+    assert!(error.to_string().ends_with("element 1 of targets is 4; expected 0 <= index < 4, or -100"), "{error}");
+    assert!((run(&[-100, 3]).unwrap() - 1.0).abs() < 0.5, "the refused calls never came through");
+}
+
+/// A linear layer's bias is passed to a kernel that takes one, and refused by one that does not.
+#[test]
+fn linear_checks_every_argument() {
+    let with: (&str, &str, &[&str]) = ("linear", "count_rms_norm", &["out", "x", "weight", "bias"]);
+    let kernel = counting(with, "arguments", "");
+    let LayerKernel::Linear(kernel) = &*kernel else { panic!("{kernel:?}") };
+    let run = |out: &[usize], x: TensorRef<'_>, weight: TensorRef<'_>, bias: Option<TensorRef<'_>>| {
+        with_output(out, |out| kernel.forward(out, &x, &weight, bias.as_ref()))
+    };
+    let (x, weight, out) = (&[2, 8][..], &[3, 8][..], &[2, 3][..]);
+    refused(run(out, brains(x), ones(weight), None), "x", Dtype);
+    refused(run(out, ones(x), brains(weight), None), "weight", Dtype);
+    refused(run(out, ones(x), ones(weight), Some(brains(&[3]))), "bias", Dtype);
+    refused(run(out, ones(&[2, 7]), ones(weight), None), "weight", Shape);
+    refused(run(out, ones(x), ones(&[8]), None), "weight", Shape);
+    refused(run(&[2, 8], ones(x), ones(weight), None), "out", Shape);
+    refused(run(&[3, 3], ones(x), ones(weight), None), "out", Shape);
+    refused(run(out, ones(x), ones(weight), Some(ones(&[2]))), "bias", Shape);
+    refused(run(out, ones(x), strided(0, weight, &[1, 3]), None), "weight", Layout);
+    refused(run(out, strided(0, x, &[1, 2]), ones(weight), None), "x", Layout);
+    assert!((run(out, ones(x), ones(weight), Some(ones(&[3]))).unwrap() - 1.0).abs() < 0.5);
+    assert!((run(out, ones(x), ones(weight), None).unwrap() - 2.0).abs() < 0.5, "no refused call came through");
+
+    let without: (&str, &str, &[&str]) = ("linear", "count_rms_norm", &["out", "x", "weight"]);
+    let kernel = counting(without, "no bias", "");
+    let LayerKernel::Linear(kernel) = &*kernel else { panic!("{kernel:?}") };
+    let error = with_output(out, |out| kernel.forward(out, &ones(x), &ones(weight), Some(&ones(&[3])))).unwrap_err();
+    assert!(matches!(&error, BindError::Option { option: "bias", .. }), "{error:?}");
+    assert!(error.to_string().ends_with("does not take bias; it computes only with no bias"), "{error}");
+}

@@ -187,3 +187,27 @@ fn a_shaders_width_rule_holds_on_the_gpu() {
     assert!(norm.forward_gpu(&tensor(&[2, 8]), &tensor(&[8]), 1e-5, 0.0).is_ok());
     assert!(gated.forward_gpu(&tensor(&[2, 8])).is_ok());
 }
+
+/// All tensors of a call are on the kernel's device: a tensor of another device is refused, by name, and no work is sent
+/// to the device that happens to be the first.
+#[test]
+fn f52_tensors_of_another_device_are_refused() {
+    let Some(hub) = hub() else { return };
+    let (norm, gated) = (layer(hub, "rmsnorm", "RMSNorm"), layer(hub, "activation", "SiluAndMul"));
+    let (LayerKernel::RmsNorm(norm), LayerKernel::GatedActivation(gated)) = (&*norm, &*gated) else { panic!() };
+    let own = hub.gpu(Wgpu).unwrap();
+    let adapters = gpu::adapters().unwrap();
+    let other = Device::open(&adapters[0]).unwrap();
+    let foreign = |error: BindError, expected: &str| {
+        let BindError::Shader { source, .. } = &error else { panic!("{error:?}") };
+        assert!(matches!(&**source, GpuError::ForeignDevice { name, .. } if name == expected), "{source:?}");
+    };
+    let on = |device: &Device, shape: &[usize]| upload(device, shape, &ramp(shape.iter().product()));
+    foreign(norm.forward_gpu(&on(&other, &[2, 8]), &on(&own, &[8]), 1e-5, 0.0).unwrap_err(), "x");
+    foreign(norm.forward_gpu(&on(&own, &[2, 8]), &on(&other, &[8]), 1e-5, 0.0).unwrap_err(), "weight");
+    foreign(norm.forward_gpu(&on(&other, &[2, 8]), &on(&other, &[8]), 1e-5, 0.0).unwrap_err(), "x");
+    foreign(gated.forward_gpu(&on(&other, &[2, 8])).unwrap_err(), "x");
+    assert!(norm.forward_gpu(&on(&own, &[2, 8]), &on(&own, &[8]), 1e-5, 0.0).is_ok());
+    let error = norm.forward_gpu(&on(&own, &[2, 8]), &on(&own, &[8]), 1e-5, 1.0).unwrap_err();
+    assert!(matches!(&error, BindError::Option { option: "offset", .. }), "{error:?}");
+}

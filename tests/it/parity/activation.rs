@@ -1,6 +1,6 @@
 //! `kernelhub/activation`.
 
-use kernelhub::bind::{GatedActivationKernel, LayerKernel};
+use kernelhub::bind::{BindError, GatedActivationKernel, LayerKernel};
 
 use super::{Number, View, assert_close, for_each_dtype, indices};
 use crate::support::embedded;
@@ -41,6 +41,40 @@ fn check_all<T: Number>(kernel: &GatedActivationKernel) {
         x.set(&[0, at], value);
     }
     check(kernel, &x, "large");
+}
+
+/// A real call that went wrong elsewhere: halves of a wider tensor, by their strides; never as if they were contiguous.
+fn check_views<T: Number>(kernel: &GatedActivationKernel) {
+    check(kernel, &View::<T>::strided(8, &[1, 51, 2048], &[51 * 4096, 4096, 1]), "one of two chunks");
+    check(kernel, &View::<T>::strided(9, &[51, 3, 64], &[64, 51 * 64, 1]), "transposed");
+    check(kernel, &View::<T>::strided(10, &[3, 51, 64], &[0, 64, 1]), "broadcast");
+    for strides in [[1, 51], [2, 0]] {
+        let x = View::<T>::strided(11, &[51, 2], &strides);
+        let error = kernel.forward_to_vec::<T>(&x.tensor(), &[51, 1]).err().unwrap();
+        assert!(matches!(error, BindError::Layout { argument: "x", .. }), "{error}");
+    }
+}
+
+#[test]
+fn f42_views_are_read_by_their_strides_or_refused() {
+    let Some(hub) = embedded::hub() else { return };
+    let kernel = embedded::layer(hub, "activation", "SiluAndMul");
+    let LayerKernel::GatedActivation(kernel) = &*kernel else { panic!("{kernel:?}") };
+    for_each_dtype!(check_views(kernel));
+}
+
+fn check_widths<T: Number>(kernel: &GatedActivationKernel) {
+    for shape in [&[2, 2 * 3420][..], &[2, 2 * 1408], &[5, 2 * 7], &[5, 2], &[0, 2 * 7], &[0, 0], &[70_001, 2]] {
+        check(kernel, &View::<T>::contiguous(12, shape), "width and rows");
+    }
+}
+
+#[test]
+fn f47_any_width_no_rows_and_many_rows_are_computed() {
+    let Some(hub) = embedded::hub() else { return };
+    let kernel = embedded::layer(hub, "activation", "SiluAndMul");
+    let LayerKernel::GatedActivation(kernel) = &*kernel else { panic!("{kernel:?}") };
+    for_each_dtype!(check_widths(kernel));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `kernelhub/rmsnorm`.
 
-use kernelhub::bind::{LayerKernel, RmsNormKernel};
+use kernelhub::bind::{BindError, LayerKernel, RmsNormKernel, TensorRef};
 
 use super::{Number, View, assert_close, for_each_dtype, indices};
 use crate::support::embedded;
@@ -40,6 +40,31 @@ fn check_all<T: Number>(kernel: &RmsNormKernel) {
         x.set(&[1, 20], bad);
         check(kernel, &x, &format!("with {bad}"));
     }
+}
+
+/// Views that begin inside of their memory: the offset is in elements, folded into the address, and followed.
+fn check_offsets<T: Number>(kernel: &RmsNormKernel) {
+    // `narrow(0, 1, 3)` of `[5, 7]`: rows of 14 or 28 bytes, which begin at no multiple of 16.
+    let whole = View::<T>::contiguous(8, &[5, 7]);
+    let weight = View::<T>::contiguous(9, &[7]);
+    let part = View { data: whole.data[7..].to_vec(), shape: vec![3, 7], strides: vec![7, 1] };
+    let narrowed = TensorRef::new(&whole.data[7..], &[3, 7], &[7, 1]).unwrap();
+    let actual = kernel.forward_to_vec::<T>(&narrowed, &[3, 7], &weight.tensor(), EPS, 0.0).unwrap();
+    assert_close(&actual, &formula(&part, &weight), "narrowed");
+    check(kernel, &View::<T>::strided(10, &[3, 1], &[5, 7]), "an odd stride on an axis of one");
+    check(kernel, &View::<T>::strided(11, &[1, 7], &[3, 1]), "an odd stride on an axis of one");
+    check(kernel, &View::<T>::contiguous(12, &[3, 0]), "no elements");
+    let scalar = TensorRef::contiguous(&whole.data[..1], &[]).unwrap();
+    let error = kernel.forward_to_vec::<T>(&scalar, &[], &weight.tensor(), EPS, 0.0).err().unwrap();
+    assert!(matches!(error, BindError::Shape { argument: "x", .. }), "{error}");
+}
+
+#[test]
+fn f46_offsets_ranks_and_odd_strides_are_followed() {
+    let Some(hub) = embedded::hub() else { return };
+    let kernel = embedded::layer(hub, "rmsnorm", "RMSNorm");
+    let LayerKernel::RmsNorm(kernel) = &*kernel else { panic!("{kernel:?}") };
+    for_each_dtype!(check_offsets(kernel));
 }
 
 #[test]

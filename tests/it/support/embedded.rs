@@ -21,6 +21,9 @@ const PUBLIC_KEY: &str = "kernelhub.pub";
 
 pub(crate) const NAMES: [&str; 4] = ["rmsnorm", "rotary", "activation", "flash-attn2"];
 
+/// Kernels that a registry of an older build lacks.
+pub(crate) const NEWER: [&str; 4] = ["layer-norm", "linear", "embedding", "cross-entropy"];
+
 /// The registry's folder, or `None` with a printed reason.
 pub(crate) fn registry() -> Option<PathBuf> {
     let (folder, is_demanded) = match std::env::var_os(VARIABLE) {
@@ -40,7 +43,8 @@ pub(crate) fn registry() -> Option<PathBuf> {
 
 /// A hub's settings with the manifests of the registry.
 pub(crate) fn builder(registry: &Path) -> HubBuilder {
-    NAMES.iter().fold(Hub::builder().offline(true).policy(policy(registry)), |builder, name| {
+    let newer = NEWER.iter().filter(|name| registry.join(format!("{name}.toml")).is_file());
+    NAMES.iter().chain(newer).fold(Hub::builder().offline(true).policy(policy(registry)), |builder, name| {
         let (manifest, location) = manifest(registry, name);
         builder.manifest(manifest, location)
     })

@@ -8,8 +8,8 @@ use kernelhub::bind::{Contract, LayerKernel, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::hint::Hint as _;
 use kernelhub::swap::{
-    AttentionPath, AttnImplementation, KernelProvider, KernelRef, Mode, Outcome, ProvideError, Reason, Report,
-    SlotSpec, Slots, SwapError,
+    AttentionPath, AttnImplementation, KernelConfig, KernelProvider, KernelRef, Mode, Outcome, ProvideError, Reason,
+    Report, SlotSpec, Slots, SwapError,
 };
 use kernelhub::variant::DeviceKey;
 
@@ -256,4 +256,36 @@ fn a_paged_word_needs_a_layer_for_a_paged_cache_and_a_kernel_for_it() {
     // A model without attention has no use for any word.
     let error = Slots::new(DeviceKey::Cpu).use_attention(&word("auto"), &dense).unwrap_err();
     assert_eq!(error.to_string(), "attention auto: the model has no attention layer");
+}
+
+#[test]
+fn a_configuration_carries_the_word_and_its_own_entry_says_which_kernel_that_is() {
+    let shelf = shelf(&[("a/b", "FlashAttention", "Able")]);
+    let config = |text: &str| KernelConfig::from_toml(text, "kernels.toml").unwrap();
+    let slots = model(DeviceKey::Cpu, &[]);
+    let report = slots.use_kernels(&shelf, &config("inherit = false\nattn_implementation = \"eager\"")).unwrap();
+    assert_eq!(
+        (report.attention.unwrap().chosen.as_str(), slots.pin().attention_path()),
+        ("eager", AttentionPath::Eager)
+    );
+    // The table's kernel for the word cannot be had; the application's own entry can.
+    let error =
+        slots.use_kernels(&shelf, &config("inherit = false\nattn_implementation = \"flash_attention_2\"")).unwrap_err();
+    assert!(error.to_string().contains("kernels-community/flash-attn2"), "{error}");
+    assert_eq!(slots.pin().attention_path(), AttentionPath::Eager, "the model keeps its plan");
+    let named = config("inherit = false\nattn_implementation = \"flash_attention_2\"\nFlashAttention = \"a/b@v1\"");
+    let report = slots.use_kernels(&shelf, &named).unwrap();
+    assert_eq!(
+        (report.attention.unwrap().chosen.as_str(), report.layers[0].layer.as_str()),
+        ("a/b@v1", "FlashAttention")
+    );
+    // A scope's word is for the scope.
+    let eager = config("attn_implementation = \"eager\"");
+    slots.use_attention(&word("sdpa"), &shelf).unwrap();
+    let chosen =
+        slots.with_kernels(&shelf, &eager, |report| report.attention.as_ref().unwrap().chosen.clone()).unwrap();
+    assert_eq!((chosen.as_str(), slots.report().attention.unwrap().chosen.as_str()), ("eager", "sdpa"));
+    let error = KernelConfig::from_toml("attn_implementation = \"flash_atention_2\"", "kernels.toml").unwrap_err();
+    assert_eq!(error.hint().as_deref(), Some("did you mean \"flash_attention_2\"?"));
+    assert_eq!(config(&named.to_toml()), named, "it is written and read back");
 }

@@ -101,11 +101,6 @@ fn every_mode_takes_what_its_chain_comes_to_if_the_kernel_is_able() {
                         assert!(trains && !has_backward && (can_compile || !compiles), "{context}");
                         assert_eq!(*kernel, name(of), "{context}");
                     }
-                    // A kernel that is able, and a host that does not call backwards: the mapping was met all the same.
-                    (Outcome::Reference(Reason::BackwardNotCalled { kernel }), Some((_, of))) => {
-                        assert!(trains && has_backward && (can_compile || !compiles), "{context}");
-                        assert_eq!(*kernel, name(of), "{context}");
-                    }
                     (outcome, expected) => panic!("{context}: {outcome:?}, expected {expected:?}"),
                 }
             }

@@ -27,7 +27,8 @@ fn gradient(shape: [usize; 4], is_transposed: bool, forward: &dyn Fn(&Tensor) ->
     gradient.flatten_all().unwrap().to_vec1().unwrap()
 }
 
-/// With kernels on, the layer uses them without a gradient, and gives the same gradient as without kernels.
+/// With kernels on, the layer gives the gradient that it gives without kernels: the same where the kernel has no backward,
+/// since the reference runs then, and the same to rounding where it has one.
 fn check(slots: &Slots, name: &str, shape: [usize; 4], forward: &dyn Fn(&Tensor) -> Result<Tensor>) {
     let Some(hub) = embedded::hub() else { return };
     for is_transposed in [false, true] {
@@ -37,7 +38,18 @@ fn check(slots: &Slots, name: &str, shape: [usize; 4], forward: &dyn Fn(&Tensor)
         assert_eq!(report.swapped(), report.total(), "{name}: {report}");
         let actual = gradient(shape, is_transposed, forward);
         assert!(actual.iter().any(|value| value.abs() > 1e-4), "{name}: a gradient that is all zeros");
-        assert_eq!(actual, expected, "{name}, transposed: {is_transposed}");
+        let has_backward = slots.train().swapped() > 0;
+        slots.eval();
+        if !has_backward {
+            assert_eq!(actual, expected, "{name}, transposed: {is_transposed}");
+        }
+        for (actual, expected) in actual.iter().zip(&expected) {
+            let error = (actual - expected).abs();
+            assert!(
+                error <= 2e-6 * expected.abs().max(1.0),
+                "{name}, transposed: {is_transposed}: {actual}, {expected}"
+            );
+        }
     }
 }
 

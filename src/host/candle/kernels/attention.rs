@@ -1,7 +1,6 @@
 //! Attention as candle custom operations.
 
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
-use half::{bf16, f16};
 
 use super::{StorageElement, dense_rows, finish, view};
 use crate::bind::{
