@@ -76,7 +76,9 @@ fn builds(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> 
         let kernel = hub.get(&repo(pack)?, 1, DeviceKey::Cpu)?;
         group.throughput(Throughput::Bytes(kernel.snapshot().bytes()));
         group.bench_function(BenchmarkId::from_parameter(pack), |bencher| {
-            bencher.iter_with_large_drop(|| verify(&kernel.fetched().snapshot).expect("verified a moment ago"));
+            bencher.iter_with_large_drop(|| {
+                verify(&kernel.fetched().snapshot, kernel.snapshot().admission()).expect("verified a moment ago")
+            });
         });
     }
     group.finish();

@@ -2,7 +2,7 @@
 //! verifies it, loads it with no Python in the process, and swaps a model's layers for it.
 //!
 //! The path of a kernel goes through these modules, and each stage's output type is the only key to the next:
-//! [`resolve`] chooses a build, [`fetch`] brings it, [`verify`] checks every file, [`load`] brings its code into the
+//! [`policy`] decides whether its publisher is trusted, [`resolve`] chooses a build, [`fetch`] brings it, [`verify`] checks every file, [`load`] brings its code into the
 //! process, [`bind`] holds it to a layer's contract, [`swap`] plans which layer it takes. [`hub`] walks the whole path
 //! for a caller who names a kernel; [`host`] has the layers that a model is built from.
 //!
@@ -24,6 +24,7 @@
 //! # Features
 //! - `cli` (default): the `kernelhub` program and the examples.
 //! - `candle`: layers for candle models, `host::candle`. Implied by `cli`.
+//! - `sign`: making signatures with a key of one's own. Implied by `cli`.
 //! - `wgpu` (default): shader kernels on any GPU that wgpu reaches, `gpu`.
 //!
 //! None of them changes what is verified, and none opens the network by itself.
@@ -48,6 +49,11 @@ pub mod swap;
 pub mod system;
 pub mod variant;
 pub mod verify;
+
+/// The snippets of docs/policy.md, compiled and run as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/policy.md")]
+struct PolicyPage;
 
 /// The README's snippets, compiled and run as doctests.
 #[cfg(all(doctest, feature = "candle"))]

@@ -19,6 +19,7 @@ use kernelhub::hub::Hub;
 use kernelhub::manifest::{BackendInfo, KernelManifest};
 use kernelhub::names::RepoId;
 use kernelhub::pack::{self, PackSpec};
+use kernelhub::policy::{Level, Policy};
 use kernelhub::swap::KernelRef;
 use kernelhub::system::SystemInfo;
 use kernelhub::variant::Variant;
@@ -54,7 +55,11 @@ pub(crate) fn noop_hub(folder: &Path) -> anyhow::Result<Hub> {
     let manifest = pack::manifest(&spec, std::slice::from_ref(&packed), folder)?;
     pack::write_manifest(&manifest, folder)?;
     let location = Location::Local(folder.join("noop.toml"));
-    Ok(Hub::builder().cache(folder.join("cache")).offline(true).manifest(manifest, location).build()?)
+    let mut policy = Policy::builtin();
+    let text = "schema = 1\n[[repo]]\nname = \"kernelhub-bench/noop\"\ntrust = true\nfrom = [\"archive\"]\n";
+    policy.add(text, Level::Program, Path::new("the benchmark"))?;
+    let builder = Hub::builder().cache(folder.join("cache")).offline(true).policy(policy);
+    Ok(builder.manifest(manifest, location).build()?)
 }
 
 /// The packs' manifests and a cache folder for this run.

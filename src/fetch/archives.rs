@@ -7,6 +7,7 @@ use super::source::Pin;
 use super::{Builds, Cache, FetchError, FetchOptions, Fetched, Fetcher, Location, PublishedVersion, Revision, Session};
 use crate::manifest::{KernelManifest, Source as ManifestSource};
 use crate::names::RepoId;
+use crate::policy::Origin;
 use crate::resolve::Candidate;
 use crate::variant::AnyVariant;
 
@@ -68,6 +69,11 @@ impl ArchiveSource {
 impl Source for ArchiveSource {
     fn name(&self) -> String {
         if self.recorded { "recorded archives" } else { "manifests" }.to_owned()
+    }
+
+    fn origin(&self, repo: &RepoId, revision: &Revision) -> Result<Option<Origin>, FetchError> {
+        let Some(version) = revision.version() else { return Ok(None) };
+        Ok(self.find(repo, version)?.map(|_| Origin::Archive))
     }
 
     fn versions(&self, repo: &RepoId, _: &Session<'_>) -> Result<Vec<PublishedVersion>, FetchError> {

@@ -1,6 +1,6 @@
 //! The environment variables of the whole library, read here and nowhere else.
 //!
-//! They are those of the Python tools, with their meanings: a variable that is set and empty counts as unset; yes is
+//! They are those of the Python tools, and `KERNELHUB_POLICY`, with their meanings: a variable that is set and empty counts as unset; yes is
 //! `1`, `true`, `yes` or `on` in any case; a leading `~` is the home folder.
 
 use std::ffi::OsString;
@@ -13,9 +13,10 @@ use serde::Serialize;
 use super::FetchError;
 use super::http::Token;
 use crate::names::RepoId;
+use crate::policy::PolicyFiles;
 
 /// The Hub that is asked where `HF_ENDPOINT` names no other.
-pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
+pub use crate::policy::DEFAULT_ENDPOINT;
 /// How long to wait for a connection, an answer, and the next piece of one, where no variable says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -59,6 +60,11 @@ pub struct Environment {
     pub use_hub_kernels: bool,
     /// Whether no mapping from layers to kernels is in force. `DISABLE_KERNEL_MAPPING`.
     pub disable_kernel_mapping: bool,
+    /// The user's policy: `KERNELHUB_POLICY`, else `kernelhub/policy.toml` in `$XDG_CONFIG_HOME`, else in `~/.config`.
+    /// `None` where there is no home folder either.
+    pub policy: Option<PathBuf>,
+    /// Whether `KERNELHUB_POLICY` names it, so that it has to be there.
+    pub policy_is_named: bool,
     /// Which variable, if any, each value came from.
     variables: Vec<Variable>,
 }
@@ -97,6 +103,8 @@ impl Environment {
             },
         };
         let named_cache = reader.path("KERNELS_CACHE").or_else(|| reader.path("HF_HUB_CACHE"));
+        let named_policy = reader.path("KERNELHUB_POLICY");
+        let config = reader.path("XDG_CONFIG_HOME").or_else(|| Some(reader.user_home()?.join(".config")));
         let token_path = reader.path("HF_TOKEN_PATH").or_else(|| Some(home.as_ref()?.join("token")));
         let mut environment = Self {
             endpoint: reader.endpoint()?,
@@ -113,6 +121,8 @@ impl Environment {
             local_kernels: reader.local_kernels()?,
             use_hub_kernels: reader.text("USE_HUB_KERNELS").is_none() || reader.is_yes("USE_HUB_KERNELS"),
             disable_kernel_mapping: reader.is_yes("DISABLE_KERNEL_MAPPING"),
+            policy_is_named: named_policy.is_some(),
+            policy: named_policy.or_else(|| Some(config?.join("kernelhub/policy.toml"))),
             variables: Vec::new(),
         };
         environment.variables = environment.list(&reader, token_path.as_deref());
@@ -134,6 +144,12 @@ impl Environment {
     #[must_use]
     pub fn variables(&self) -> &[Variable] {
         &self.variables
+    }
+
+    /// Where the policies of the machine and the user stand.
+    #[must_use]
+    pub fn policy_files(&self) -> PolicyFiles {
+        PolicyFiles { user: self.policy.clone(), user_is_named: self.policy_is_named, ..PolicyFiles::of_machine() }
     }
 
     fn list(&self, reader: &Reader<'_>, token_path: Option<&Path>) -> Vec<Variable> {
@@ -161,6 +177,8 @@ impl Environment {
             ("LOCAL_KERNELS", local.collect::<Vec<_>>().join(":")),
             ("USE_HUB_KERNELS", yes(self.use_hub_kernels)),
             ("DISABLE_KERNEL_MAPPING", yes(self.disable_kernel_mapping)),
+            ("KERNELHUB_POLICY", path(self.policy.as_deref())),
+            ("XDG_CONFIG_HOME", path(self.policy.as_deref().and_then(Path::parent).and_then(Path::parent))),
         ]
         .into_iter()
         .map(|(name, effective)| {
@@ -389,6 +407,6 @@ mod tests {
         assert_eq!(effective("HF_HUB_DOWNLOAD_TIMEOUT"), "10 s");
         assert_eq!(effective("HF_HUB_CACHE"), "/home/u/.cache/huggingface/hub");
         assert_eq!(effective("LOCAL_KERNELS"), "a/b=/x:c/d=y");
-        assert_eq!(environment.variables().len(), 17);
+        assert_eq!(environment.variables().len(), 19);
     }
 }

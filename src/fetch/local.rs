@@ -12,6 +12,7 @@ use super::source::Pin;
 use super::{Anchor, Builds, FetchError, Fetched, PublishedVersion, Revision, Session, Snapshot, Source};
 use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::RepoId;
+use crate::policy::Origin;
 use crate::resolve::Candidate;
 use crate::variant::{AnyVariant, Variant};
 
@@ -101,6 +102,10 @@ fn read_metadata(folder: &Path) -> Result<Metadata, FetchError> {
 impl Source for LocalSource {
     fn name(&self) -> String {
         "local folders".to_owned()
+    }
+
+    fn origin(&self, repo: &RepoId, _: &Revision) -> Result<Option<Origin>, FetchError> {
+        Ok(self.folder(repo).map(|folder| Origin::Local { folder: folder.to_path_buf() }))
     }
 
     fn versions(&self, repo: &RepoId, _: &Session<'_>) -> Result<Vec<PublishedVersion>, FetchError> {

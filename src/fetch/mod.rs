@@ -3,7 +3,7 @@
 //! Owns: the sources ([`Source`]: the Hub, archives by their manifests, local folders), the HTTP client, the archive
 //! rules, the caches and their locks, and the environment ([`Environment`]). Refuses: trust. A file that arrives is
 //! compared with the digest that its manifest or its commit's tree states; whether those are to be believed is decided
-//! elsewhere, and nothing from here is loaded before [`crate::verify`] has read it again. Registries are
+//! by [`crate::policy`], and nothing from here is loaded before [`crate::verify`] has read it again. Registries are
 //! [`crate::oci`]'s: it brings the manifest and the bytes of a layer, and what becomes of them is decided here as for any
 //! other archive.
 //!
@@ -39,16 +39,19 @@
 //!
 //! # Examples
 //! ```no_run
-//! use kernelhub::fetch::{Cache, FetchOptions, Fetcher, Location, NoProgress, Reuse};
+//! use kernelhub::fetch::{Cache, Environment, FetchOptions, Fetcher, Location, NoProgress, Reuse};
+//! use kernelhub::policy::{Origin, Policy};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let cache = Cache::from_env()?;
 //! let fetcher = Fetcher::new(FetchOptions::from_env()?);
 //! let base: Location = "https://example.org/kernels/rmsnorm.toml".parse()?;
 //! let manifest = fetcher.fetch_manifest(&base)?;
+//! // Only a policy lets a build be verified, by what it knows of the publisher.
+//! let admission = Policy::read(&Environment::read()?.policy_files())?.admit(&manifest.kernel.repo, &Origin::Archive)?;
 //! for artifact in &manifest.artifacts {
 //!     let fetched = fetcher.fetch_artifact(&cache, &manifest, artifact, &base, &NoProgress, Reuse::IfPresent)?;
-//!     let verified = kernelhub::verify::verify(&fetched.snapshot)?;
+//!     let verified = kernelhub::verify::verify(&fetched.snapshot, &admission)?;
 //!     assert_eq!(verified.version(), manifest.kernel.version);
 //! }
 //! # Ok(())

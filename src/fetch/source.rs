@@ -6,15 +6,33 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::{Cancel, CommitId, FetchError, Fetched, Progress, Reuse, Revision};
 use crate::manifest::Metadata;
 use crate::names::RepoId;
+use crate::policy::{Origin, Word};
 use crate::resolve::Candidate;
 
 /// A place that publishes kernels.
 ///
-/// The calls come in this order: [`Self::builds`], [`Self::metadata`] for builds that are to be taken, until one fits,
+/// The calls come in this order: [`Self::origin`], which [`crate::policy`] judges, [`Self::builds`], [`Self::metadata`] for builds that are to be taken, until one fits,
 /// [`Self::fetch`]. Each blocks, and makes no request where the cache has the answer.
 pub trait Source: fmt::Debug + Send + Sync {
     /// What it is, for reports: `Hub https://huggingface.co`.
     fn name(&self) -> String;
+
+    /// Where a revision of a kernel would come from here, as far as that says who vouches for its name. `None`: this
+    /// source does not have it, which it knows without a request. Makes none.
+    ///
+    /// # Errors
+    /// [`FetchError`] when what is on this machine cannot be read.
+    fn origin(&self, repo: &RepoId, revision: &Revision) -> Result<Option<Origin>, FetchError>;
+
+    /// What the place itself says about a publisher: the Hub's flag `trustedKernelPublisher`. Asked only where a policy
+    /// lets it count.
+    ///
+    /// # Errors
+    /// [`FetchError`] when it does not answer and nothing is recorded.
+    fn publisher_flag(&self, owner: &str, session: &Session<'_>) -> Result<Word, FetchError> {
+        let _ = (owner, session);
+        Ok(Word::Silent)
+    }
 
     /// The versions of a kernel, ascending. Empty: this source has none.
     ///

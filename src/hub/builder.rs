@@ -12,6 +12,7 @@ use crate::fetch::{
 };
 use crate::manifest::KernelManifest;
 use crate::names::RepoId;
+use crate::policy::Policy;
 use crate::system::SystemInfo;
 
 /// Settings of a [`Hub`]. What is not set comes from the environment; see [`crate::fetch`].
@@ -28,6 +29,8 @@ pub struct HubBuilder {
     sources: Vec<Box<dyn Source>>,
     manifests: Vec<(KernelManifest, Location)>,
     progress: Option<Box<dyn Progress + Send>>,
+    policy: Option<Policy>,
+    project: Option<PathBuf>,
     system: Option<SystemInfo>,
     parity: bool,
 }
@@ -113,6 +116,21 @@ impl HubBuilder {
         self
     }
 
+    /// Who is trusted for what, in the place of the policies of the machine and the user. Default: those, from the places
+    /// that the environment names; see [`crate::policy`].
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// Obeys the policy of the project in this folder, too, which can only tighten.
+    #[must_use]
+    pub fn project(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.project = Some(folder.into());
+        self
+    }
+
     /// Resolves for a described machine instead of this one.
     #[must_use]
     pub fn system(mut self, system: SystemInfo) -> Self {
@@ -131,12 +149,20 @@ impl HubBuilder {
     /// The hub. Touches neither the network nor a GPU.
     ///
     /// # Errors
-    /// [`HubError::Fetch`] when the environment names no place for the cache, or a variable cannot be read.
+    /// [`HubError::Fetch`] when the environment names no place for the cache, or a variable cannot be read;
+    /// [`HubError::Policy`] for a policy that cannot be read.
     pub fn build(self) -> Result<Hub, HubError> {
         let environment = match self.environment {
             Some(environment) => environment,
             None => Environment::read()?,
         };
+        let mut policy = match self.policy {
+            Some(policy) => policy,
+            None => Policy::read(&environment.policy_files())?,
+        };
+        if let Some(folder) = &self.project {
+            policy.add_project(folder)?;
+        }
         let cache = match self.cache {
             Some(folder) if environment.disable_symlinks => Cache::at(folder)?.without_links(),
             Some(folder) => Cache::at(folder)?,
@@ -168,6 +194,7 @@ impl HubBuilder {
             parity: self.parity,
             manifests: kernels,
             progress: self.progress.unwrap_or_else(|| Box::new(NoProgress)),
+            policy,
             machine: self.system.map_or_else(Machine::probe, Machine::described).into(),
             kernels: std::sync::Mutex::default(),
             folders: std::sync::Mutex::default(),

@@ -1,7 +1,7 @@
 //! Checking a whole cache.
 
 use crate::fetch::{Cache, CacheEntry, FetchError};
-use crate::verify::{VerifyError, verify};
+use crate::verify::{VerifyError, inspect};
 
 /// An entry of the cache, with what was found wrong with it.
 #[derive(Debug)]
@@ -12,13 +12,13 @@ pub struct CheckedEntry {
     pub fault: Option<VerifyError>,
 }
 
-/// Reads and hashes every whole build in a cache. Changes nothing, and makes no request.
+/// Reads and hashes every whole build in a cache, whoever published it. Changes nothing, and makes no request.
 ///
 /// # Errors
 /// [`FetchError::Io`] when the cache cannot be listed.
 pub fn check_cache(cache: &Cache) -> Result<Vec<CheckedEntry>, FetchError> {
     let check = |entry: CacheEntry| {
-        let fault = entry.snapshot.as_ref().and_then(|snapshot| verify(snapshot).err());
+        let fault = entry.snapshot.as_ref().and_then(|snapshot| inspect(snapshot).err());
         CheckedEntry { entry, fault }
     };
     Ok(cache.inventory()?.into_iter().map(check).collect())

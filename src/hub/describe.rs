@@ -8,8 +8,9 @@ use super::{Hub, HubError};
 use crate::fetch::{Builds, Cancel, Cost, PublishedVersion, Revision, Session, Source};
 use crate::manifest::{KernelManifest, LayerSpec, Metadata, hub_manifests};
 use crate::names::RepoId;
+use crate::policy::Admission;
 use crate::resolve::{Request, Resolution, resolve};
-use crate::verify::verify;
+use crate::verify::inspect;
 
 /// One version of a kernel and its builds.
 #[derive(Debug, Clone, Serialize)]
@@ -29,6 +30,8 @@ pub struct KernelDescription {
     pub repo: RepoId,
     /// What was asked for.
     pub revision: Revision,
+    /// Whether its publisher is admitted from there: why, or why not.
+    pub trust: Result<Admission, HubError>,
     /// The commit. `None`: the builds are archives, or a local folder.
     pub commit: Option<String>,
     /// Where it was found.
@@ -64,7 +67,7 @@ impl Hub {
         for PublishedVersion { version, commit } in versions {
             // A commit takes one request less than the version that is at it.
             let revision = commit.map_or(Revision::Version(version), Revision::Commit);
-            let (_, builds) = self.builds(repo, &revision, &session)?;
+            let (_, builds) = self.described_builds(repo, &revision, &session)?;
             let resolution = self.decide(&builds);
             described.push(VersionBuilds { version, commit: commit.map(|commit| commit.to_string()), resolution });
         }
@@ -78,7 +81,7 @@ impl Hub {
     pub fn describe(&self, repo: &RepoId, revision: &Revision) -> Result<KernelDescription, HubError> {
         let (cancel, cost) = (Cancel::default(), Cost::default());
         let session = self.asking(&cancel, &cost);
-        let (source, builds) = self.builds(repo, revision, &session)?;
+        let (source, builds) = self.described_builds(repo, revision, &session)?;
         let resolution = self.decide(&builds);
         let mut notes = builds.notes.clone();
         let metadata = Self::metadata_of(source, &builds, &resolution, &session, &mut notes);
@@ -87,9 +90,9 @@ impl Hub {
         if let Some(manifest) = &manifest {
             let mut fetched = manifest.artifacts.iter().filter_map(|artifact| self.cache.snapshot(manifest, artifact));
             // What is damaged describes nothing; `cache verify` names it.
-            if let Some(verified) = fetched.find_map(|snapshot| verify(&snapshot).ok()) {
-                layers.clone_from(&verified.layers().layers);
-                cached = Some(verified.metadata().clone());
+            if let Some(build) = fetched.find_map(|snapshot| inspect(&snapshot).ok()) {
+                layers = build.layers.layers;
+                cached = Some(build.metadata);
             }
         }
         let metadata = metadata.or(cached);
@@ -104,6 +107,7 @@ impl Hub {
         Ok(KernelDescription {
             repo: repo.clone(),
             revision: revision.clone(),
+            trust: self.admission(repo, revision),
             commit: builds.commit().map(|commit| commit.to_string()),
             source: source.name(),
             license: stated.or_else(|| kernel.as_ref().map(|kernel| kernel.license.clone())),

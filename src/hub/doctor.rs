@@ -127,6 +127,7 @@ fn stage(error: &HubError) -> &'static str {
         | HubError::NoVersion { .. }
         | HubError::Resolve { .. }
         | HubError::Dependency { .. } => "resolve",
+        HubError::Policy(_) => "policy",
         HubError::Fetch(_) => "fetch",
         HubError::Verify(_) => "verify",
         HubError::Bind(_) => "bind",

@@ -7,6 +7,7 @@ use crate::fetch::{FetchError, Revision};
 use crate::hint::Hint;
 use crate::load::LoadError;
 use crate::names::RepoId;
+use crate::policy::PolicyError;
 use crate::resolve::ResolveError;
 use crate::verify::VerifyError;
 
@@ -64,6 +65,9 @@ pub enum HubError {
         #[source]
         source: ResolveError,
     },
+    /// The policy does not admit the kernel, or cannot be used.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// The build could not be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
@@ -134,6 +138,7 @@ impl Hint for HubError {
                 let others = format!("`kernelhub versions {repo}` shows whether another version fits");
                 Some(source.hint().map_or(others.clone(), |hint| format!("{hint}; {others}")))
             }
+            Self::Policy(source) => source.hint(),
             Self::Fetch(source) => source.hint(),
             Self::Verify(source) => source.hint(),
             Self::Load(source) => source.hint(),

@@ -1,18 +1,29 @@
 //! From a name to one build of one source.
 
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use super::{Hub, HubError};
 use crate::fetch::{Builds, FetchError, Revision, Session, Source};
 use crate::hint::Hint as _;
 use crate::names::RepoId;
+use crate::policy::{Admission, Origin, OriginKind, PolicyError};
 use crate::resolve::{Request, Resolution, choose};
 use crate::variant::DeviceKey;
+
+/// The builds of a kernel that the policy admits.
+#[derive(Clone)]
+pub(super) struct Listed<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) builds: Builds,
+    pub(super) admission: Admission,
+}
 
 /// A build that fits.
 pub(super) struct Found<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) builds: Builds,
+    pub(super) admission: Admission,
     pub(super) chosen: usize,
     pub(super) resolution: Resolution,
 }
@@ -26,29 +37,70 @@ impl Hub {
         device: DeviceKey,
         session: &Session<'_>,
     ) -> Result<Found<'_>, HubError> {
-        let (source, builds) = self.builds(repo, revision, session)?;
-        let may_have_more = !builds.is_whole_listing && !self.options.offline;
-        match self.choose(source, builds, revision, device, session) {
+        let listed = self.builds(repo, revision, session)?;
+        let may_have_more = !listed.builds.is_whole_listing && !self.options.offline;
+        match self.choose(listed, revision, device, session) {
             // What another tool fetched does not fit.
             Err(HubError::Resolve { .. }) if may_have_more => {
                 let fresh = Session { fresh_listing: true, ..*session };
-                let (source, builds) = self.builds(repo, revision, &fresh)?;
-                self.choose(source, builds, revision, device, session)
+                let listed = self.builds(repo, revision, &fresh)?;
+                self.choose(listed, revision, device, session)
             }
             other => other,
         }
     }
 
-    /// The builds of a kernel, from the first source that has it.
+    /// The builds of a kernel, from the first source that has it. Before a source is asked, the policy decides.
     pub(super) fn builds(
         &self,
         repo: &RepoId,
         revision: &Revision,
         session: &Session<'_>,
+    ) -> Result<Listed<'_>, HubError> {
+        let gate = |source: &dyn Source, origin: &Origin| self.admit(repo, origin, source, session);
+        let (source, builds, admission) = self.first_source(repo, revision, session, &gate)?;
+        Ok(Listed { source, builds, admission })
+    }
+
+    /// As [`Self::builds`], for descriptions: whoever the publisher is. What comes out cannot be verified.
+    pub(super) fn described_builds(
+        &self,
+        repo: &RepoId,
+        revision: &Revision,
+        session: &Session<'_>,
     ) -> Result<(&dyn Source, Builds), HubError> {
+        let (source, builds, ()) = self.first_source(repo, revision, session, &|_, _| Ok(()))?;
+        Ok((source, builds))
+    }
+
+    fn first_source<T>(
+        &self,
+        repo: &RepoId,
+        revision: &Revision,
+        session: &Session<'_>,
+        gate: &dyn Fn(&dyn Source, &Origin) -> Result<T, HubError>,
+    ) -> Result<(&dyn Source, Builds, T), HubError> {
         for source in self.sources_for(repo) {
+            let Some(origin) = source.origin(repo, revision)? else { continue };
+            let passed = match gate(source, &origin) {
+                Ok(passed) => passed,
+                // Offline, versions that are here by another way say more than whom the Hub was not asked about.
+                Err(error @ HubError::Policy(PolicyError::Untrusted { .. })) if self.options.offline => {
+                    let earlier = self.sources_for(repo).take_while(|other| other.name() != source.name());
+                    let known: BTreeSet<u32> = earlier
+                        .flat_map(|other| other.versions(repo, session).unwrap_or_default())
+                        .map(|version| version.version)
+                        .collect();
+                    if known.is_empty() || origin.kind() != OriginKind::Hub {
+                        return Err(error);
+                    }
+                    let known = known.into_iter().collect();
+                    return Err(HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known });
+                }
+                Err(error) => return Err(error),
+            };
             match source.builds(repo, revision, session) {
-                Ok(Some(builds)) => return Ok((source, builds)),
+                Ok(Some(builds)) => return Ok((source, builds, passed)),
                 Ok(None) => {}
                 // Other versions that are here say more than that this one cannot be asked for.
                 Err(error @ FetchError::Offline { .. }) => match self.known_versions(repo, session) {
@@ -65,19 +117,19 @@ impl Hub {
     /// The versions that can be listed now, ascending.
     fn known_versions(&self, repo: &RepoId, session: &Session<'_>) -> Vec<u32> {
         let versions = self.sources_for(repo).flat_map(|source| source.versions(repo, session).unwrap_or_default());
-        versions.map(|version| version.version).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+        versions.map(|version| version.version).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Chooses by name, reads the metadata of what was chosen, and chooses again with what it says, until that changes
     /// nothing. A build whose metadata is broken does not hide the others.
     pub(super) fn choose<'a>(
         &'a self,
-        source: &'a dyn Source,
-        mut builds: Builds,
+        listed: Listed<'a>,
         revision: &Revision,
         device: DeviceKey,
         session: &Session<'_>,
     ) -> Result<Found<'a>, HubError> {
+        let Listed { source, mut builds, admission } = listed;
         let mut broken = None;
         let mut described = vec![false; builds.candidates.len()];
         loop {
@@ -97,11 +149,11 @@ impl Hub {
                 }
             };
             if described[chosen] {
-                return Ok(Found { source, builds, chosen, resolution });
+                return Ok(Found { source, builds, admission, chosen, resolution });
             }
             described[chosen] = true;
             match source.metadata(&builds, chosen, session) {
-                Ok(None) => return Ok(Found { source, builds, chosen, resolution }),
+                Ok(None) => return Ok(Found { source, builds, admission, chosen, resolution }),
                 Ok(Some(metadata)) => {
                     let archs = metadata.backend.archs;
                     builds.candidates[chosen].archs = (!archs.is_empty()).then_some(archs);

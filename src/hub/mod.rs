@@ -1,12 +1,15 @@
 //! The path of a kernel, from its name to its code.
 //!
-//! Owns: [`Hub`], which ties the stages together (resolve, fetch, verify, load, bind), repairs a damaged cache by
+//! Owns: [`Hub`], which ties the stages together (policy, resolve, fetch, verify, load, bind), repairs a damaged cache by
 //! fetching again, and interns what it has brought up. Refuses: to do any stage's work itself; each stage's output type
 //! is the only key to the next, so nothing here can skip one.
 //!
 //! A kernel is looked for in this order: folders that the user named, manifests given to this hub, recorded archives,
 //! further sources, the Hub. The owner `kernelhub` is this project's own and is never asked for at the Hub, where another
 //! might take the name.
+//!
+//! Whatever way a kernel is asked for, by name, by a configuration, by a lock, as a dependency, from a folder or offline,
+//! the policy decides on its publisher first; without its admission nothing can be verified, and so nothing loaded.
 //!
 //! A warm start of a pinned kernel makes no request and starts no runtime and no GPU driver: manifests are recorded in the cache, and
 //! adapters are looked for only when a device that needs one is asked for.
@@ -25,6 +28,7 @@ pub mod lock;
 mod machine;
 mod prefetch;
 mod provider;
+mod trust;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -50,6 +54,7 @@ use crate::fetch::{
 use crate::load::KernelLibrary;
 use crate::manifest::KernelManifest;
 use crate::names::RepoId;
+use crate::policy::Policy;
 use crate::swap::KernelSource;
 use crate::variant::{DeviceKey, Variant};
 use crate::verify::VerifiedSnapshot;
@@ -69,6 +74,7 @@ pub struct Hub {
     /// Manifests given by the caller.
     manifests: Vec<KernelManifest>,
     progress: Box<dyn Progress + Send>,
+    policy: Policy,
     machine: Mutex<Machine>,
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
     /// Kernels of folders that a configuration named by their paths.
@@ -118,8 +124,8 @@ impl Hub {
         &self.remote
     }
 
-    /// Resolves, fetches, verifies and loads one version, commit, branch or tag of a kernel for a kind of device. Asked
-    /// again, it returns the kernel that it has.
+    /// Decides on the publisher, then resolves, fetches, verifies and loads one version, commit, branch or tag of a kernel
+    /// for a kind of device. Asked again, it returns the kernel that it has.
     ///
     /// A file that does not match its digest is never loaded. Unless the hub is offline, the build is then fetched again
     /// and verified again, once; [`Kernel::repaired`] tells.

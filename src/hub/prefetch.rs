@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use super::find::Found;
+use super::find::{Found, Listed};
 use super::{Hub, HubError, KernelTimes, milliseconds};
-use crate::fetch::{Anchor, Builds, Cancel, Cost, Fetched, Reuse, Revision, Session, Source};
+use crate::fetch::{Anchor, Cancel, Cost, Fetched, Reuse, Revision, Session};
 use crate::manifest::{KernelManifest, Source as ManifestSource};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, resolve};
@@ -69,13 +69,13 @@ impl Hub {
         // What another tool fetched may not be all that there is.
         let fresh_listing = selection == Selection::AllVariants && !self.options.offline;
         let session = Session { fresh_listing, ..Session::new(&*self.progress, &cancel, &cost) };
-        let (source, mut builds) = self.builds(repo, revision, &session)?;
+        let mut listed = self.builds(repo, revision, &session)?;
         let chosen = match selection {
             Selection::AllVariants => {
-                builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| wanted(&variant)));
-                self.every_build(source, &builds)
+                listed.builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| wanted(&variant)));
+                self.every_build(&listed)
             }
-            Selection::ThisMachine => self.for_this_machine(source, &builds, revision, &session)?,
+            Selection::ThisMachine => self.for_this_machine(&listed, revision, &session)?,
         };
         let mut brought = Vec::new();
         for (found, _) in &chosen {
@@ -89,7 +89,7 @@ impl Hub {
         }
         let devices: Vec<_> = chosen.iter().map(|(_, device)| *device).collect();
         // The locks end here: a dependency's are taken one at a time.
-        drop((chosen, builds));
+        drop((chosen, listed));
         let mut needed: Vec<Prefetched> = Vec::new();
         for (build, device) in brought.iter().zip(devices) {
             let Some(device) = device else { continue };
@@ -104,24 +104,26 @@ impl Hub {
     }
 
     /// Every build whose name is known. Dependencies are those of a machine that is not here, so that none come along.
-    pub(super) fn every_build<'a>(
-        &self,
-        source: &'a dyn Source,
-        builds: &Builds,
-    ) -> Vec<(Found<'a>, Option<DeviceKey>)> {
+    pub(super) fn every_build<'a>(&self, listed: &Listed<'a>) -> Vec<(Found<'a>, Option<DeviceKey>)> {
+        let Listed { source, builds, admission } = listed;
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         let resolution = resolve(&builds.candidates, &machine.system, &Request::any());
         let known = |(index, candidate): (usize, &Candidate)| candidate.variant.known().map(|_| index);
         let indices: Vec<usize> = builds.candidates.iter().enumerate().filter_map(known).collect();
-        let found = |chosen| Found { source, builds: builds.clone(), chosen, resolution: resolution.clone() };
+        let found = |chosen| Found {
+            source: *source,
+            builds: builds.clone(),
+            admission: admission.clone(),
+            chosen,
+            resolution: resolution.clone(),
+        };
         indices.into_iter().map(|index| (found(index), None)).collect()
     }
 
     /// The builds that the machine's devices would be given, each once, in the listing's order.
     pub(super) fn for_this_machine<'a>(
         &'a self,
-        source: &'a dyn Source,
-        builds: &Builds,
+        listed: &Listed<'a>,
         revision: &Revision,
         session: &Session<'_>,
     ) -> Result<Vec<(Found<'a>, Option<DeviceKey>)>, HubError> {
@@ -133,7 +135,7 @@ impl Hub {
         let mut chosen: BTreeMap<usize, (Found<'a>, Option<DeviceKey>)> = BTreeMap::new();
         let mut refusal = None;
         for key in keys {
-            match self.choose(source, builds.clone(), revision, key, session) {
+            match self.choose(listed.clone(), revision, key, session) {
                 Ok(found) => {
                     chosen.entry(found.chosen).or_insert((found, Some(key)));
                 }
@@ -153,27 +155,32 @@ impl Hub {
     /// Fetches one build if it isn't there, and verifies it. Damaged files are fetched again, once, unless
     /// offline.
     pub(super) fn fetch_verified(&self, found: &Found<'_>, session: &Session<'_>) -> Result<Prefetched, HubError> {
-        let Found { source, builds, chosen, .. } = found;
+        let Found { source, builds, admission, chosen, .. } = found;
         let mut times = KernelTimes::default();
         let clock = Instant::now();
         let fetched = source.fetch(builds, *chosen, session)?;
         times.fetch_ms = milliseconds(clock);
         let clock = Instant::now();
-        let verified = verify(&fetched.snapshot);
+        let verified = verify(&fetched.snapshot, admission);
         times.verify_ms = milliseconds(clock);
-        let done = |snapshot, fetched, repaired, times| Prefetched {
-            snapshot: self.with_layers(snapshot),
-            fetched,
-            repaired,
-            times,
-            source: source.name(),
-            notes: builds.notes.clone(),
+        let done = |snapshot: VerifiedSnapshot, fetched, repaired, times| {
+            let (repo, variant) = (snapshot.repo(), snapshot.variant());
+            let unsigned = snapshot.signature().warning().map(|warning| format!("{repo} ({variant}): {warning}"));
+            Prefetched {
+                notes: builds.notes.iter().cloned().chain(unsigned).collect(),
+                snapshot: self.with_layers(snapshot),
+                fetched,
+                repaired,
+                times,
+                source: source.name(),
+            }
         };
         // Offline means what is here: damage is said, whatever could be fetched from this machine.
         let may_repair = !self.options.offline && *fetched.snapshot.anchor() != Anchor::Local;
         let damage = match verified {
             Ok(snapshot) => return Ok(done(snapshot, fetched, false, times)),
-            Err(error @ VerifyError::Violations { .. }) if may_repair => error,
+            // A signature that is absent or wrong may be what is damaged; where it is not, the verdict stays.
+            Err(error @ (VerifyError::Violations { .. } | VerifyError::Signature { .. })) if may_repair => error,
             Err(error) => return Err(error.into()),
         };
         let (repo, variant) = (&builds.repo, fetched.snapshot.variant());
@@ -182,7 +189,7 @@ impl Hub {
         let again = source.fetch(builds, *chosen, &Session { reuse: Reuse::Replace, ..*session })?;
         times.fetch_ms += milliseconds(clock);
         let clock = Instant::now();
-        let snapshot = verify(&again.snapshot)?;
+        let snapshot = verify(&again.snapshot, admission)?;
         times.verify_ms += milliseconds(clock);
         let requests = fetched.requests + again.requests;
         let bytes_fetched = fetched.bytes_fetched + again.bytes_fetched;

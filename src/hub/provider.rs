@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use super::find::Listed;
 use super::{Hub, HubError, Kernel, milliseconds};
 use crate::bind::{LayerKernel, bind};
 use crate::fetch::{Cancel, Cost, LocalSource, Revision, Session, Source as _};
 use crate::hint::Hint as _;
 use crate::names::RepoId;
+use crate::policy::Origin;
 use crate::swap::{KernelProvider, KernelRef, KernelSource, ProvideError};
 use crate::variant::DeviceKey;
 
@@ -51,7 +53,7 @@ impl Hub {
     }
 
     /// Resolves, verifies and loads the kernel in a folder of this machine, as [`Hub::get`] does a published one. Whoever
-    /// named the folder vouches for its metadata; its files are held to that. It is called `local/<name>` in reports, and
+    /// named the folder vouches for its metadata; its files are held to that. The policy has to trust the folder. It is called `local/<name>` in reports, and
     /// asked again, the same kernel is returned, whatever the folder holds by then.
     ///
     /// # Errors
@@ -69,7 +71,11 @@ impl Hub {
         let revision = Revision::Version(version);
         let unknown = || HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known: Vec::new() };
         let builds = source.builds(&repo, &revision, &session)?.ok_or_else(unknown)?;
-        let found = self.choose(&source, builds, &revision, device, &session)?;
+        // A configuration may lie beside a model's weights, which anybody published: whose folder it is, is the user's to
+        // say.
+        let origin = Origin::Local { folder: folder.to_path_buf() };
+        let admission = self.admit(&repo, &origin, &source, &session)?;
+        let found = self.choose(Listed { source: &source, builds, admission }, &revision, device, &session)?;
         let kernel = Arc::new(self.bring_found(found, milliseconds(clock), &revision, device, &session)?);
         folders.insert(key, Arc::clone(&kernel));
         Ok(kernel)

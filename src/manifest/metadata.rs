@@ -14,8 +14,12 @@ use crate::variant::{DeviceKey, Variant};
 
 /// The file's name.
 pub const METADATA_FILE: &str = "metadata.json";
-/// The name of the signature bundle beside it. Neither file is listed in the digest.
+/// The name of the Sigstore bundle beside it.
 pub const SIGNATURE_FILE: &str = "metadata.json.sigstore";
+/// The name of the minisign signature beside it.
+pub const MINISIGN_FILE: &str = "metadata.json.minisig";
+/// The signatures that may stand beside it. Like the metadata itself they are not listed in the digest.
+pub const SIGNATURE_FILES: [&str; 2] = [SIGNATURE_FILE, MINISIGN_FILE];
 /// Largest `metadata.json` that is read, in bytes.
 pub const MAX_METADATA_BYTES: u64 = 4 << 20;
 
@@ -55,16 +59,21 @@ pub struct BackendInfo {
 /// The digest of every file of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DigestTable {
-    /// The digest of each file, by its path in the variant's folder. Without [`METADATA_FILE`] and [`SIGNATURE_FILE`].
+    /// The digest of each file, by its path in the variant's folder. Without [`METADATA_FILE`] and [`SIGNATURE_FILES`].
     pub files: BTreeMap<RelativePath, Sha256Digest>,
     /// What is wrong with the table itself: a foreign algorithm, unsafe paths, values that are no digest.
     pub faults: Vec<Violation>,
 }
 
+/// Whether a file of a build is no part of its digest: the metadata, and what signs it.
+pub(crate) fn is_outside_digest(path: &RelativePath) -> bool {
+    path.as_str() == METADATA_FILE || SIGNATURE_FILES.contains(&path.as_str())
+}
+
 impl Metadata {
     /// What is not as the digest says, given the digest of every file that was found, in a stable order.
     ///
-    /// [`METADATA_FILE`] and [`SIGNATURE_FILE`] are no part of the digest and are ignored in `found`. Empty: every
+    /// [`METADATA_FILE`] and [`SIGNATURE_FILES`] are no part of the digest and are ignored in `found`. Empty: every
     /// listed file is there with its bytes, and nothing else is.
     #[must_use]
     pub fn violations(&self, found: &BTreeMap<RelativePath, Sha256Digest>) -> Vec<Violation> {
@@ -96,7 +105,7 @@ impl Metadata {
         violations.extend(
             found
                 .iter()
-                .filter(|(path, _)| ![METADATA_FILE, SIGNATURE_FILE].contains(&path.as_str()))
+                .filter(|(path, _)| !is_outside_digest(path))
                 .filter(|(path, _)| !digest.files.contains_key(path) && !listed_badly(path))
                 .map(|(path, actual)| Violation {
                     kind: ViolationKind::FileUnlisted,

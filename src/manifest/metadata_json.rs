@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
+use super::metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, is_outside_digest};
 use super::{ManifestError, strict_json};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::names::RelativePath;
@@ -137,7 +137,7 @@ impl DigestTable {
         for (name, value) in files {
             let malformed = |expected: &str, actual: String| fault(ViolationKind::Malformed, name, expected, actual);
             let path = match name.parse::<RelativePath>() {
-                Ok(path) if ![METADATA_FILE, SIGNATURE_FILE].contains(&path.as_str()) => path,
+                Ok(path) if !is_outside_digest(&path) => path,
                 Ok(_) => {
                     digest.faults.push(malformed("no entry: this file is not part of its own digest", name.clone()));
                     continue;

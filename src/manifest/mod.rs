@@ -33,7 +33,11 @@ pub use kernel::{
 pub use layers::{FunctionBinding, LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, Limits, ShaderBinding};
 pub use lock::{KernelLock, KernelsLock, LOCK_FILE, LockEdition, MAX_LOCK_BYTES, VariantHash};
 pub use lock_sidecar::{HubBuild, LockSidecar, Pin, PinnedKernel, SIDECAR_FILE, SIDECAR_SCHEMA};
-pub use metadata::{BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
+pub(crate) use metadata::is_outside_digest;
+pub use metadata::{
+    BackendInfo, DigestTable, MAX_METADATA_BYTES, METADATA_FILE, MINISIGN_FILE, Metadata, SIGNATURE_FILE,
+    SIGNATURE_FILES,
+};
 pub use shader::{
     Access, ParamDeclaration, ParamType, ShaderSignature, SignatureError, SignatureFault, TensorDeclaration,
 };

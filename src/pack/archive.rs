@@ -1,6 +1,7 @@
 //! The `.tar.zst` of one build.
 
-use std::io;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
@@ -14,6 +15,19 @@ pub(super) struct PackFile {
     pub(super) path: RelativePath,
     pub(super) bytes: Vec<u8>,
     pub(super) is_executable: bool,
+}
+
+/// Longest text that [`read_text`] reads, in bytes.
+const MAX_TEXT_BYTES: u64 = 64 << 10;
+
+/// A small text in an archive that was built here. `None`: there is no such archive, or no such text in it.
+pub(super) fn read_text(archive: &Path, name: &str) -> Option<String> {
+    let file = io::BufReader::new(std::fs::File::open(archive).ok()?);
+    let mut tar = tar::Archive::new(ruzstd::decoding::StreamingDecoder::new(file).ok()?);
+    let found = tar.entries().ok()?.filter_map(Result::ok).find(|entry| entry.path_bytes() == name.as_bytes())?;
+    let mut text = String::new();
+    found.take(MAX_TEXT_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// The bytes of the archive: `build/<variant>/...`, the files in the order given.

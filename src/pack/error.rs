@@ -106,6 +106,22 @@ pub enum PackError {
         /// The manifest in the mirror.
         manifest: PathBuf,
     },
+    /// A key cannot be made or used.
+    #[error("cannot {action} the signing key {}: {reason}", path.display())]
+    Key {
+        /// The operation, as a verb.
+        action: &'static str,
+        /// The key's file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A signature could not be made.
+    #[error("cannot sign: {reason}")]
+    Sign {
+        /// What went wrong.
+        reason: String,
+    },
     /// A manifest, a metadata or a `layers.toml` that would be refused.
     #[error("the pack would be refused")]
     Format {

@@ -14,7 +14,7 @@ use super::collect::{collect, io_error};
 use crate::digest::Sha256Digest;
 use crate::manifest::{
     Artifact, ArtifactUrl, BackendInfo, DigestTable, KernelInfo, KernelManifest, LAYERS_FILE, LayersFile,
-    MANIFEST_SCHEMA, METADATA_FILE, ManifestError, Metadata, SIGNATURE_FILE, Source,
+    MANIFEST_SCHEMA, METADATA_FILE, MINISIGN_FILE, ManifestError, Metadata, Source, is_outside_digest,
 };
 use crate::names::{RelativePath, RepoId};
 use crate::variant::Variant;
@@ -62,20 +62,52 @@ pub struct Packed {
 /// [`PackError::NotAFile`], [`PackError::LayersAbsent`] and [`PackError::Format`] for what a fetch or a verification would
 /// refuse.
 pub fn pack_variant(folder: &Path, spec: &PackSpec, out: &Path) -> Result<Packed, PackError> {
+    pack_files(folder, spec, out, None)
+}
+
+/// As [`pack_variant`], with a signature of the metadata beside it, by which who trusts the key trusts the build.
+///
+/// # Errors
+/// As [`pack_variant`], and [`PackError::Sign`].
+#[cfg(feature = "sign")]
+pub fn pack_variant_signed(
+    folder: &Path,
+    spec: &PackSpec,
+    out: &Path,
+    key: &super::SigningKey,
+) -> Result<Packed, PackError> {
+    let kernel = format!("{}@v{} {}", spec.repo, spec.version, spec.variant);
+    let sign = |metadata: &[u8], earlier: Option<String>| match earlier {
+        // Signatures are made with random numbers. One that holds is kept, so that the same files give the same archive.
+        Some(earlier) if key.has_signed(metadata, &kernel, &earlier) => Ok(earlier),
+        _ => key.sign(metadata, Some(&kernel)),
+    };
+    pack_files(folder, spec, out, Some(&sign))
+}
+
+/// Signs the bytes of a `metadata.json`, given the signature that stands in the archive to be replaced.
+type Sign<'a> = &'a dyn Fn(&[u8], Option<String>) -> Result<String, PackError>;
+
+fn pack_files(folder: &Path, spec: &PackSpec, out: &Path, sign: Option<Sign<'_>>) -> Result<Packed, PackError> {
     let mut files = collect(folder)?;
-    files.retain(|file| ![METADATA_FILE, SIGNATURE_FILE].contains(&file.path.as_str()));
+    files.retain(|file| !is_outside_digest(&file.path));
     let Some(layers) = files.iter().find(|file| file.path.as_str() == LAYERS_FILE) else {
         return Err(PackError::LayersAbsent { folder: folder.to_path_buf() });
     };
     check_layers_text(&layers.bytes, folder)?;
     let metadata = metadata(spec, &files)?.to_json().into_bytes();
     let metadata_sha256 = Sha256Digest::of(&metadata);
-    let path = METADATA_FILE.parse().map_err(|source| PackError::Name { path: folder.join(METADATA_FILE), source })?;
-    files.push(PackFile { path, bytes: metadata, is_executable: false });
+    let name = |name: &str| name.parse().map_err(|source| PackError::Name { path: folder.join(name), source });
+    let archive = out.join(archive_name(&spec.repo, spec.version, &spec.variant));
+    if let Some(sign) = sign {
+        let earlier = archive::read_text(&archive, &format!("build/{}/{MINISIGN_FILE}", spec.variant));
+        let bytes = sign(&metadata, earlier)?.into_bytes();
+        files.push(PackFile { path: name(MINISIGN_FILE)?, bytes, is_executable: false });
+    }
+    files.push(PackFile { path: name(METADATA_FILE)?, bytes: metadata, is_executable: false });
     files.sort_by(|a, b| a.path.cmp(&b.path));
     let bytes = archive::build(&files, &spec.variant).map_err(io_error("pack", folder))?;
     fs::create_dir_all(out).map_err(io_error("make the folder", out))?;
-    let archive = out.join(archive_name(&spec.repo, spec.version, &spec.variant));
     write_atomically(&archive, &bytes)?;
     Ok(Packed {
         archive,

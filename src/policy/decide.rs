@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use reqwest::Url;
 
-use super::file::{Terms, Text};
-use super::{Admission, Basis, ElfRules, Identity, Level, Origin, OriginKind, PolicyError, PolicyFile, PolicyFiles};
-use super::{DEFAULT_ENDPOINT, SignatureMode, SignatureRule, builtin, files};
+use super::file::{RootFile, Terms, Text};
+use super::{
+    Admission, Basis, ElfRules, Identity, Level, Origin, OriginKind, PolicyError, PolicyFile, PolicyFiles, Word,
+};
+use super::{DEFAULT_ENDPOINT, PROJECT_FILE, SignatureMode, SignatureRule, SigstoreRoot, builtin, files};
 use crate::names::RepoId;
 
 /// Who is trusted for what, from every policy that was read.
@@ -19,9 +21,11 @@ pub struct Policy {
     signature: Option<SignatureMode>,
     /// The strictest mode that a project names.
     project_signature: Option<SignatureMode>,
-    root: Option<Arc<PathBuf>>,
+    root: Option<Arc<SigstoreRoot>>,
     elf: ElfRules,
     endpoints: Vec<Endpoint>,
+    /// Each with the policy that names it.
+    folders: Vec<(PathBuf, PathBuf)>,
     entries: Vec<Entry>,
 }
 
@@ -45,6 +49,15 @@ enum Subject {
     Repo(RepoId),
 }
 
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Publisher(name) => write!(f, "publisher {name}"),
+            Self::Repo(name) => write!(f, "repo {name}"),
+        }
+    }
+}
+
 impl Subject {
     /// Names are compared byte by byte: a publisher in other letters is another one.
     fn is_of(&self, repo: &RepoId) -> bool {
@@ -57,6 +70,7 @@ impl Subject {
 
 /// What a policy says about a kernel.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each kernel, taken apart at once")]
 pub enum Decision {
     /// It may be taken.
     Admitted(Admission),
@@ -75,18 +89,18 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The decision, by the Hub's answer: its flag `trustedKernelPublisher`. `None`: the Hub does not say.
+    /// The decision, by the Hub's answer.
     ///
     /// # Errors
-    /// [`PolicyError::Untrusted`] unless the flag is there and true.
-    pub fn answer(self, flag: Option<bool>) -> Result<Admission, PolicyError> {
-        if flag == Some(true) {
+    /// [`PolicyError::Untrusted`] unless it calls the publisher trusted, or the publisher's signature would do.
+    pub fn answer(self, word: Word) -> Result<Admission, PolicyError> {
+        if word == Word::Trusted {
             let basis = Basis::Endpoint { endpoint: self.endpoint };
             return Ok(Admission { basis, ..self.admission });
         }
         self.otherwise.map_err(|error| match error {
             PolicyError::Untrusted { repo, origin, is_believed, files, user, .. } => {
-                PolicyError::Untrusted { repo, origin, flag: Some(flag), is_believed, files, user }
+                PolicyError::Untrusted { repo, origin, word: Some(word), is_believed, files, user }
             }
             other => other,
         })
@@ -126,7 +140,9 @@ impl Policy {
         *mode = (*mode).max(text.signature);
         // The machine's root holds against the user's, and the first of a level against a later one.
         if self.root.is_none() {
-            self.root = text.sigstore_root.map(|root| Arc::new(path.parent().unwrap_or(Path::new("")).join(root)));
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let root = |root: RootFile| Arc::new(SigstoreRoot { path: folder.join(root.path), sha256: root.sha256 });
+            self.root = text.sigstore_root.map(root);
         }
         let elf = text.elf;
         self.elf = self.elf.stricter(ElfRules {
@@ -138,11 +154,25 @@ impl Policy {
             let accept_flags = endpoint.accept_publisher_flags;
             endpoint_key(&endpoint.url).map(|key| Endpoint { key, accept_flags })
         }));
+        self.folders.extend(text.folder.into_iter().map(|folder| (folder.path, path.to_path_buf())));
         let entry = |subject, terms| Entry { subject, terms, path: path.to_path_buf() };
         let publishers = text.publisher.into_iter().map(|p| (Subject::Publisher(p.name.clone()), p.terms()));
         let repos = text.repo.into_iter().map(|r| (Subject::Repo(r.name.clone()), r.terms()));
         self.entries.extend(publishers.chain(repos).map(|(subject, terms)| entry(subject, terms)));
         self.files.push(PolicyFile { level, path: path.to_path_buf(), is_there: true });
+        Ok(())
+    }
+
+    /// Adds the policy of the project in a folder, if it has one.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn add_project(&mut self, folder: &Path) -> Result<(), PolicyError> {
+        let path = folder.join(PROJECT_FILE);
+        if let Some(text) = files::read(&path)? {
+            return self.add(&text, Level::Project, &path);
+        }
+        self.files.push(PolicyFile { level: Level::Project, path, is_there: false });
         Ok(())
     }
 
@@ -164,6 +194,33 @@ impl Policy {
         &self.elf
     }
 
+    /// Every statement of the files, a line each, for people.
+    #[must_use]
+    pub fn statements(&self) -> Vec<String> {
+        let endpoints = self.endpoints.iter().map(|endpoint| {
+            let flags = if endpoint.accept_flags { "names and flags count" } else { "names count" };
+            format!("endpoint {}: {flags}", endpoint.key)
+        });
+        let entries = self.entries.iter().map(|entry| {
+            let Terms { trust, from, signature, keys, identity } = &entry.terms;
+            let mut words = Vec::new();
+            if let Some(trust) = trust {
+                let from = from.as_deref().unwrap_or(&[OriginKind::Hub]);
+                let from = from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                words.push(if *trust { format!("trusted from {from}") } else { "refused".to_owned() });
+            }
+            words.extend(signature.map(|mode| format!("signature {mode}")));
+            words.extend(keys.iter().map(|key| format!("key {}", key.id())));
+            words.extend(identity.iter().map(|identity| format!("signed by {identity}")));
+            format!("{}: {} ({})", entry.subject, words.join("; "), entry.path.display())
+        });
+        let folders = self
+            .folders
+            .iter()
+            .map(|(folder, path)| format!("folder {}: trusted under any name ({})", folder.display(), path.display()));
+        endpoints.chain(folders).chain(entries).collect()
+    }
+
     /// Decides whether a kernel may be taken from a place. Makes no request.
     ///
     /// # Errors
@@ -171,10 +228,7 @@ impl Policy {
     pub fn decide(&self, repo: &RepoId, origin: &Origin) -> Result<Decision, PolicyError> {
         let entries: Vec<&Entry> = self.entries.iter().filter(|entry| entry.subject.is_of(repo)).collect();
         if let Some(entry) = entries.iter().find(|entry| entry.terms.trust == Some(false)) {
-            let what = match &entry.subject {
-                Subject::Publisher(name) => format!("publisher {name}"),
-                Subject::Repo(name) => format!("repo {name}"),
-            };
+            let what = entry.subject.to_string();
             return Err(PolicyError::Refused { repo: repo.clone(), what, path: entry.path.clone() });
         }
         let rule = self.signature_rule(repo, &entries);
@@ -200,6 +254,11 @@ impl Policy {
         if let Some(entry) = entries.iter().find(holds).filter(|_| is_believed) {
             return Ok(Decision::Admitted(admission(Basis::Policy { path: entry.path.clone() })));
         }
+        if let Origin::Local { folder } = origin
+            && let Some(path) = self.trusts_folder(folder)
+        {
+            return Ok(Decision::Admitted(admission(Basis::Policy { path: path.to_path_buf() })));
+        }
         let is_hub = origin.kind() == OriginKind::Hub;
         if is_hub && is_believed && builtin::PUBLISHERS.contains(&repo.owner()) {
             return Ok(Decision::Admitted(admission(Basis::BuiltIn)));
@@ -213,7 +272,7 @@ impl Policy {
             Err(PolicyError::Untrusted {
                 repo: repo.clone(),
                 origin: Box::new(origin.clone()),
-                flag: None,
+                word: None,
                 is_believed,
                 files: self.files.clone(),
                 user: self.user.clone(),
@@ -229,6 +288,17 @@ impl Policy {
         }
     }
 
+    /// Decides without asking anybody: a kernel whose admission depends on a Hub's word is not admitted by that.
+    ///
+    /// # Errors
+    /// As [`Self::decide`] and [`Pending::answer`].
+    pub fn admit(&self, repo: &RepoId, origin: &Origin) -> Result<Admission, PolicyError> {
+        match self.decide(repo, origin)? {
+            Decision::Admitted(admission) => Ok(admission),
+            Decision::AskEndpoint(pending) => pending.answer(Word::NotRecorded),
+        }
+    }
+
     fn signature_rule(&self, repo: &RepoId, entries: &[&Entry]) -> SignatureRule {
         let stated = entries.iter().filter_map(|entry| entry.terms.signature);
         let identities: Vec<Identity> = entries.iter().filter_map(|entry| entry.terms.identity.clone()).collect();
@@ -238,6 +308,17 @@ impl Policy {
             keys: entries.iter().flat_map(|entry| entry.terms.keys.iter().cloned()).collect(),
             root: self.root.clone(),
         }
+    }
+
+    /// The policy that trusts a folder or one above it, links resolved: what is linked to from a trusted folder stands
+    /// elsewhere.
+    fn trusts_folder(&self, folder: &Path) -> Option<&Path> {
+        if self.folders.is_empty() {
+            return None;
+        }
+        let folder = folder.canonicalize().ok()?;
+        let is_above = |trusted: &Path| trusted.canonicalize().is_ok_and(|trusted| folder.starts_with(trusted));
+        self.folders.iter().find(|(trusted, _)| is_above(trusted)).map(|(_, path)| path.as_path())
     }
 
     /// Whether the names at an endpoint count.

@@ -41,6 +41,11 @@ pub enum Edit {
         /// Trust the publishers that it calls trusted, too.
         accept_publisher_flags: bool,
     },
+    /// Trust the kernels in a folder and below it, under whatever name.
+    Folder {
+        /// The folder, absolute.
+        path: PathBuf,
+    },
     /// Refuse what a publisher publishes.
     Refusal {
         /// The owner part of its repos.
@@ -49,6 +54,15 @@ pub enum Edit {
 }
 
 impl Edit {
+    /// A statement about an endpoint.
+    ///
+    /// # Errors
+    /// Why the text is no URL.
+    pub fn endpoint(url: &str, accept_publisher_flags: bool) -> Result<Self, String> {
+        let url = Url::parse(url).map_err(|error| error.to_string())?;
+        Ok(Self::Endpoint { url, accept_publisher_flags })
+    }
+
     /// The lines of the policy file.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -72,6 +86,9 @@ impl Edit {
             Self::Endpoint { url, accept_publisher_flags } => {
                 let url = url.as_str().trim_end_matches('/');
                 format!("[[endpoint]]\nurl = {url:?}\naccept_publisher_flags = {accept_publisher_flags}\n")
+            }
+            Self::Folder { path } => {
+                format!("[[folder]]\npath = {}\n", toml::Value::String(path.display().to_string()))
             }
             Self::Refusal { publisher } => format!("[[publisher]]\nname = {publisher:?}\ntrust = false\n"),
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{Origin, OriginKind, PolicyFile};
+use super::{Origin, PolicyFile, Word};
 use crate::hint::Hint;
 use crate::manifest::unknown_key_hint;
 use crate::names::RepoId;
@@ -16,7 +16,7 @@ pub enum PolicyError {
     #[error(
         "{repo} is not admitted from {origin}: its publisher {:?} is not trusted there{}; policies: {}",
         .repo.owner(),
-        asked(.flag),
+        asked(*.word),
         list(.files)
     )]
     Untrusted {
@@ -24,8 +24,8 @@ pub enum PolicyError {
         repo: RepoId,
         /// Where it comes from.
         origin: Box<Origin>,
-        /// What the endpoint said about the publisher, where its word counts: `Some(None)`: nothing.
-        flag: Option<Option<bool>>,
+        /// What the endpoint said about the publisher. `None`: its word does not count.
+        word: Option<Word>,
         /// Whether the endpoint's names count at all.
         is_believed: bool,
         /// The policies that were looked for.
@@ -131,11 +131,12 @@ fn list(files: &[PolicyFile]) -> String {
     files.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn asked(flag: &Option<Option<bool>>) -> &'static str {
-    match flag {
-        Some(Some(true)) | None => "",
-        Some(Some(false)) => ", and this Hub does not call it trusted either",
-        Some(None) => ", and this Hub does not say",
+fn asked(word: Option<Word>) -> &'static str {
+    match word {
+        Some(Word::Trusted) | None => "",
+        Some(Word::NotTrusted) => ", and this Hub does not call it trusted either",
+        Some(Word::Silent) => ", and this Hub does not say",
+        Some(Word::NotRecorded) => ", and while offline this Hub cannot be asked (no earlier answer is on record)",
     }
 }
 
@@ -182,16 +183,14 @@ fn opt_in(repo: &RepoId, origin: &Origin, is_believed: bool, user: Option<&std::
             "its kernels run with all your rights; if you know {owner:?}, `kernelhub trust publisher {owner}` or \
              `kernelhub trust repo {repo}` says so{file}"
         ),
-        Origin::Archive | Origin::Local { .. } => {
-            let kind = origin.kind();
-            let whose = match kind {
-                OriginKind::Local => "a folder",
-                _ => "an archive",
-            };
-            format!(
-                "{whose} can bear any name; `kernelhub trust key {owner} KEY` trusts what {owner:?} has signed, and \
-                 `kernelhub trust repo {repo} --from {kind}` trusts it unsigned{file}"
-            )
-        }
+        Origin::Local { folder } => format!(
+            "a folder can bear any name; if you know what is in it, `kernelhub trust folder {}` or `kernelhub trust repo \
+             {repo} --from local` says so{file}",
+            folder.display()
+        ),
+        Origin::Archive => format!(
+            "an archive can bear any name; `kernelhub trust key {owner} KEY` trusts what {owner:?} has signed, and \
+             `kernelhub trust repo {repo} --from archive` trusts it unsigned{file}"
+        ),
     }
 }

@@ -6,6 +6,7 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use super::{Identity, Level, OriginKind, PolicyError, PublicKey, Severity, SignatureMode};
+use crate::digest::Sha256Digest;
 use crate::names::RepoId;
 
 const SCHEMA: u32 = 1;
@@ -17,16 +18,27 @@ pub(super) struct Text {
     schema: u32,
     /// How signatures are met. Absent: this file does not say.
     pub(super) signature: Option<SignatureMode>,
-    /// A Sigstore trust root in the place of the embedded one, absolute or beside the policy file.
-    pub(super) sigstore_root: Option<PathBuf>,
+    /// A Sigstore trust root in the place of the embedded one.
+    pub(super) sigstore_root: Option<RootFile>,
     #[serde(default)]
     pub(super) elf: Elf,
     #[serde(default)]
     pub(super) endpoint: Vec<Endpoint>,
     #[serde(default)]
+    pub(super) folder: Vec<Folder>,
+    #[serde(default)]
     pub(super) publisher: Vec<Publisher>,
     #[serde(default)]
     pub(super) repo: Vec<Repo>,
+}
+
+/// A trust root, and the digest that makes it this one whatever becomes of the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RootFile {
+    /// Absolute, or beside the policy file.
+    pub(super) path: PathBuf,
+    pub(super) sha256: Sha256Digest,
 }
 
 /// Absent: this file does not say.
@@ -52,6 +64,14 @@ pub(super) struct Endpoint {
 fn url<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> {
     let text = String::deserialize(deserializer)?;
     Url::parse(&text).map_err(serde::de::Error::custom)
+}
+
+/// A folder of this machine, with all below it, whose kernels are trusted under whatever name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Folder {
+    /// Absolute.
+    pub(super) path: PathBuf,
 }
 
 /// What is said about a publisher or a repo.
@@ -142,6 +162,9 @@ impl Text {
                 return refuse(field, "expected an http or https URL without credentials, query and fragment");
             }
         }
+        if let Some(folder) = self.folder.iter().find(|folder| !folder.path.is_absolute()) {
+            return refuse(format!("folder {:?}", folder.path.display().to_string()), "expected an absolute path");
+        }
         for (field, terms) in self.all_terms() {
             if let Some(fault) = terms.identity.as_ref().and_then(Identity::fault) {
                 return refuse(format!("{field}, identity"), fault);
@@ -166,6 +189,9 @@ impl Text {
         let refuse = |field: String| Err(PolicyError::ProjectTrusts { path: path.to_path_buf(), field });
         if let Some(endpoint) = self.endpoint.first() {
             return refuse(format!("endpoint {:?}", endpoint.url.as_str()));
+        }
+        if let Some(folder) = self.folder.first() {
+            return refuse(format!("folder {:?}", folder.path.display().to_string()));
         }
         if self.sigstore_root.is_some() {
             return refuse("sigstore_root".to_owned());

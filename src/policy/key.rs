@@ -21,7 +21,9 @@ impl PublicKey {
     pub fn id(&self) -> String {
         use base64::Engine as _;
         let bytes = base64::engine::general_purpose::STANDARD.decode(&self.text).unwrap_or_default();
-        bytes.get(2..10).unwrap_or_default().iter().rev().map(|byte| format!("{byte:02X}")).collect()
+        // Eight bytes, the least significant one first.
+        let id = bytes.get(2..10).unwrap_or_default().iter().rev().fold(0, |id: u64, byte| id << 8 | u64::from(*byte));
+        format!("{id:016X}")
     }
 
     /// The key as text.
@@ -30,10 +32,44 @@ impl PublicKey {
         &self.text
     }
 
-    /// The key for checking signatures.
-    pub(crate) fn verifier(&self) -> Result<minisign_verify::PublicKey, minisign_verify::Error> {
+    /// Checks a signature over these bytes, and returns the comment that was signed with them.
+    ///
+    /// The older form, which signs the bytes themselves and not their digest, is refused: two forms for one key are one
+    /// more than there is a use for.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn check(&self, bytes: &[u8], signature: &str) -> Result<String, KeyError> {
+        let signature = minisign_verify::Signature::decode(signature).map_err(|_| KeyError::Malformed)?;
+        let key = self.verifier().map_err(|_| KeyError::Malformed)?;
+        match key.verify(bytes, &signature, false) {
+            Ok(()) => Ok(signature.trusted_comment().to_owned()),
+            Err(minisign_verify::Error::UnexpectedKeyId) => Err(KeyError::OtherKey),
+            Err(minisign_verify::Error::UnexpectedAlgorithm) => Err(KeyError::Legacy),
+            Err(_) => Err(KeyError::Wrong),
+        }
+    }
+
+    fn verifier(&self) -> Result<minisign_verify::PublicKey, minisign_verify::Error> {
         minisign_verify::PublicKey::from_base64(&self.text)
     }
+}
+
+/// Why a signature is none by a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The text is no minisign signature.
+    #[error("not a minisign signature")]
+    Malformed,
+    /// It names another key.
+    #[error("made by another key")]
+    OtherKey,
+    /// It is of minisign's older form.
+    #[error("of minisign's older form, without a digest")]
+    Legacy,
+    /// It is not over these bytes and this comment, or not by this key.
+    #[error("not over these bytes and its comment by this key")]
+    Wrong,
 }
 
 impl FromStr for PublicKey {

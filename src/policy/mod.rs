@@ -2,7 +2,7 @@
 //!
 //! Owns: the policy files of the machine, the user and the project; the publishers, endpoints, keys and identities in
 //! them; and the decision whether a kernel of some publisher may be taken from some place. Refuses: I/O beyond its own
-//! files, and to look at a kernel: it decides by names, before anything of a kernel is fetched.
+//! files and the resolving of links in a folder's path, and to look at a kernel: it decides by names, before anything of a kernel is fetched.
 //!
 //! Leaves behind an [`Admission`], which only a [`Policy`] makes. [`crate::verify::verify`] takes one, so that no code
 //! reaches the loader without a decision about its publisher, whatever way it came by.
@@ -41,9 +41,9 @@ pub use elf::{ElfRules, Severity};
 pub use error::PolicyError;
 pub use files::{Level, PolicyFile, PolicyFiles};
 pub use identity::{Claims, Identity};
-pub use key::PublicKey;
-pub use origin::{Origin, OriginKind};
-pub use signature::{SignatureMode, SignatureRule};
+pub use key::{KeyError, PublicKey};
+pub use origin::{Origin, OriginKind, Word};
+pub use signature::{SignatureMode, SignatureRule, SigstoreRoot};
 
 /// The endpoint whose names and flags count without a word in any policy.
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
@@ -51,5 +51,8 @@ pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 pub const MACHINE_FILE: &str = "/etc/kernelhub/policy.toml";
 /// The name of a project's policy, in the project's folder.
 pub const PROJECT_FILE: &str = "kernelhub-policy.toml";
+/// The first word of the comment that is signed with a build's metadata. What follows it names the kernel, so that a
+/// signature of one build is none of another one: `kernelhub owner/name@v1 <variant>`.
+pub const SIGNED_COMMENT: &str = "kernelhub";
 /// Largest policy file that is read, in bytes.
 pub const MAX_POLICY_BYTES: u64 = 1 << 20;

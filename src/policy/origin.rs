@@ -39,6 +39,19 @@ impl fmt::Display for OriginKind {
     }
 }
 
+/// What a Hub says about a publisher: its flag `trustedKernelPublisher`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// It calls the publisher trusted.
+    Trusted,
+    /// It does not call it trusted.
+    NotTrusted,
+    /// It does not say: no such organisation, or no such flag.
+    Silent,
+    /// It cannot be asked while offline, and no earlier answer is on record.
+    NotRecorded,
+}
+
 /// Where a kernel comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {

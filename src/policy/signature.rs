@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Identity, PublicKey};
+use crate::digest::Sha256Digest;
 
 /// How signatures are met. The order is that of strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -39,13 +40,22 @@ impl fmt::Display for SignatureMode {
     }
 }
 
+/// A file with a Sigstore trust root, and which one it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SigstoreRoot {
+    /// The file.
+    pub path: PathBuf,
+    /// Its digest. Another file is not used.
+    pub sha256: Sha256Digest,
+}
+
 /// What is asked of one build's signature.
 #[derive(Debug, Clone)]
 pub struct SignatureRule {
     pub(super) mode: SignatureMode,
     pub(super) identities: Vec<Identity>,
     pub(super) keys: Vec<PublicKey>,
-    pub(super) root: Option<Arc<PathBuf>>,
+    pub(super) root: Option<Arc<SigstoreRoot>>,
 }
 
 impl SignatureRule {
@@ -69,7 +79,7 @@ impl SignatureRule {
 
     /// The Sigstore trust root to use instead of the embedded one.
     #[must_use]
-    pub fn root(&self) -> Option<&std::path::Path> {
-        self.root.as_deref().map(PathBuf::as_path)
+    pub fn root(&self) -> Option<&SigstoreRoot> {
+        self.root.as_deref()
     }
 }

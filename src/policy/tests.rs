@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::SignatureMode::{Off, Require, Warn};
 use super::*;
 use crate::hint::Hint as _;
 use crate::names::RepoId;
@@ -26,9 +27,14 @@ fn local() -> Origin {
 
 /// The outcome in a word: the basis, or the error.
 fn outcome(policy: &Policy, repo: &str, origin: &Origin, flag: Option<bool>) -> String {
+    let word = match flag {
+        Some(true) => Word::Trusted,
+        Some(false) => Word::NotTrusted,
+        None => Word::Silent,
+    };
     let decided = policy.decide(&repo.parse().unwrap(), origin).and_then(|decision| match decision {
         Decision::Admitted(admission) => Ok(admission),
-        Decision::AskEndpoint(pending) => pending.answer(flag),
+        Decision::AskEndpoint(pending) => pending.answer(word),
     });
     match decided {
         Ok(admission) => match admission.basis() {
@@ -147,7 +153,6 @@ fn of_two_policies_the_stricter_one_holds() {
         assert_eq!(outcome(&built_in, "kernels-community/x", &hf, None), "refused", "{level}");
         assert_eq!(outcome(&built_in, "kernels-community/y", &hf, None), "built in", "{level}");
     }
-    use SignatureMode::{Off, Require, Warn};
     let word = |mode: Option<SignatureMode>| mode.map_or_else(String::new, |mode| format!("signature = \"{mode}\""));
     for (machine, user, project, expected) in [
         (None, None, None, Warn),
@@ -185,7 +190,8 @@ fn a_project_may_tighten_and_never_trust() {
         &format!("[[publisher]]\nname = \"me\"\nkeys = [\"{KEY}\"]"),
         "[[publisher]]\nname = \"me\"\nidentity = { all = [{ issuer = \"i\" }, { source_repository = \"r\" }] }",
         "[[endpoint]]\nurl = \"http://me:1\"\naccept_publisher_flags = true",
-        "sigstore_root = \"root.json\"",
+        "[[folder]]\npath = \"/me\"",
+        &format!("sigstore_root = {{ path = \"root.json\", sha256 = \"{}\" }}", "0".repeat(64)),
     ] {
         let error = policy(&[(Level::Project, trust)]).unwrap_err();
         assert!(matches!(error, PolicyError::ProjectTrusts { .. }), "{trust}: {error}");
@@ -218,6 +224,7 @@ fn a_mistake_in_a_policy_is_an_error_that_names_the_near_word() {
         ("[[publisher]]\nname = \"a\"\nidentity = { issuer = \"i\" }", None),
         ("[[publisher]]\nname = \"a\"\nidentity = { source_repository = \"r\" }", None),
         ("[[repo]]\nname = \"a\"\ntrust = true", None),
+        ("[[folder]]\npath = \"kernels\"", None),
         ("[[endpoint]]\nurl = \"ftp://h\"", None),
         ("[[endpoint]]\nurl = \"http://u:p@h\"", None),
         ("signature = \"warn\"\nsignature = \"off\"", None),
@@ -251,7 +258,7 @@ fn files_that_are_not_there_do_not_count_and_one_that_was_named_must_be_there() 
     std::fs::create_dir(folder.path().join("u")).unwrap();
     assert!(matches!(Policy::read(&files), Err(PolicyError::Io { .. })), "a folder is no policy");
     std::fs::remove_dir(folder.path().join("u")).unwrap();
-    std::fs::write(folder.path().join("u"), vec![b'#'; MAX_POLICY_BYTES as usize + 1]).unwrap();
+    std::fs::write(folder.path().join("u"), vec![b'#'; usize::try_from(MAX_POLICY_BYTES).unwrap() + 1]).unwrap();
     assert!(matches!(Policy::read(&files), Err(PolicyError::TooLarge { .. })));
     #[cfg(unix)]
     {
@@ -268,7 +275,7 @@ fn a_refusal_says_who_where_by_what_and_how_to_say_otherwise() {
     policy.add("schema = 1", Level::User, Path::new("/home/u/policy.toml")).unwrap();
     let repo: RepoId = "acme/x".parse().unwrap();
     let refused = |origin: &Origin| match policy.decide(&repo, origin) {
-        Ok(Decision::AskEndpoint(pending)) => pending.answer(Some(false)).unwrap_err(),
+        Ok(Decision::AskEndpoint(pending)) => pending.answer(Word::NotTrusted).unwrap_err(),
         Err(error) => error,
         Ok(Decision::Admitted(admission)) => panic!("{admission}"),
     };
@@ -280,7 +287,45 @@ fn a_refusal_says_who_where_by_what_and_how_to_say_otherwise() {
     }
     assert!(error.hint().unwrap().contains("`kernelhub trust publisher acme`"));
     assert!(refused(&Origin::Archive).hint().unwrap().contains("`kernelhub trust repo acme/x --from archive`"));
-    assert!(refused(&local()).hint().unwrap().contains("--from local"));
+    assert!(refused(&local()).hint().unwrap().contains("`kernelhub trust folder /kernels`"));
     let foreign = refused(&hub("http://mirror:1"));
     assert!(foreign.hint().unwrap().contains("`kernelhub trust endpoint http://mirror:1`"), "{foreign}");
+}
+
+#[test]
+fn the_example_of_the_documentation_is_a_policy() {
+    let page = include_str!("../../docs/policy.md");
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let example =
+        example.replace("RWQ...", KEY).replace("sha256 = \"...\"", &format!("sha256 = \"{}\"", "0".repeat(64)));
+    let mut policy = Policy::builtin();
+    policy.add(&example, Level::User, Path::new("docs/policy.md")).unwrap();
+    assert_eq!((policy.signature_mode(), policy.elf().exec_stack), (SignatureMode::Require, Severity::Refuse));
+    assert_eq!(outcome(&policy, "lab/x", &Origin::Archive, None), "signature");
+}
+
+#[test]
+fn a_trusted_folder_is_that_folder_and_what_stands_below_it() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    for folder in ["mine/deep", "mine2", "other"] {
+        std::fs::create_dir_all(at(folder)).unwrap();
+    }
+    let mine = policy(&[(Level::User, &format!("[[folder]]\npath = \"{}\"", at("mine").display()))]).unwrap();
+    let local = |name: &str| Origin::Local { folder: at(name) };
+    for trusted in ["mine", "mine/deep", "mine/deep/..", "other/../mine"] {
+        assert_eq!(outcome(&mine, "local/x", &local(trusted), None), "policy", "{trusted}");
+    }
+    for other in ["mine2", "other", "mine/../other", "mine/absent", "."] {
+        assert_eq!(outcome(&mine, "local/x", &local(other), None), "untrusted", "{other}");
+    }
+    assert_eq!(outcome(&mine, "local/x", &Origin::Archive, None), "untrusted");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(at("other"), at("mine/link")).unwrap();
+        assert_eq!(outcome(&mine, "local/x", &local("mine/link"), None), "untrusted", "a link leads elsewhere");
+    }
+    let refused = "[[publisher]]\nname = \"local\"\ntrust = false";
+    let refused = format!("[[folder]]\npath = \"{}\"\n{refused}", at("mine").display());
+    assert_eq!(outcome(&policy(&[(Level::User, &refused)]).unwrap(), "local/x", &local("mine"), None), "refused");
 }

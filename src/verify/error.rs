@@ -3,10 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::SignatureError;
 use crate::digest::Violation;
 use crate::hint::Hint;
 use crate::manifest::ManifestError;
 use crate::names::RepoId;
+use crate::policy::OriginKind;
 use crate::variant::Variant;
 
 /// A build that was not verified.
@@ -48,6 +50,31 @@ pub enum VerifyError {
         /// What is wrong with it.
         #[source]
         source: Box<ManifestError>,
+    },
+    /// The build was not admitted by the policy: the admission at hand is another one's.
+    #[error("{repo} from {kind} was not admitted; the admission at hand is of {admitted} from {from}")]
+    NotAdmitted {
+        /// The kernel of the build.
+        repo: RepoId,
+        /// The kind of place that it is from.
+        kind: OriginKind,
+        /// The kernel of the admission.
+        admitted: RepoId,
+        /// The kind of place of the admission.
+        from: OriginKind,
+    },
+    /// The policy demands a signature, and there is no right one.
+    #[error("{repo} v{version}, {variant}: the policy demands a signature that is right")]
+    Signature {
+        /// The kernel.
+        repo: RepoId,
+        /// Its version.
+        version: u32,
+        /// The build.
+        variant: Variant,
+        /// What is wrong with the signature.
+        #[source]
+        source: Box<SignatureError>,
     },
     /// The files are not what was published.
     #[error("{repo} v{version}, {variant}: not as published: {}", crate::digest::list(.violations))]
@@ -122,6 +149,7 @@ impl Hint for VerifyError {
             Self::Violations { .. } => {
                 Some("get the kernel once while online: damaged files are then fetched again".to_owned())
             }
+            Self::Signature { source, .. } => source.hint(),
             Self::Metadata { source, .. } | Self::Layers { source, .. } => source.hint(),
             Self::LibraryCount { found, .. } if found.is_empty() => {
                 Some("this build holds shaders or Python only; load it by that route".to_owned())

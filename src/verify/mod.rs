@@ -1,9 +1,10 @@
 //! From files on disk to bytes that may be loaded.
 //!
-//! Owns: the check of every file of a build against its `metadata.json`, and of that against its anchor. Refuses: the
-//! network, and to repair: what is wrong is reported, all of it at once. (Who is trusted is decided before a fetch.)
+//! Owns: the check of every file of a build against its `metadata.json`, of that against its anchor, and of the signature
+//! over it. Refuses: the network, and to repair: what is wrong is reported, all of it at once. Who is trusted was decided
+//! by [`crate::policy`] before anything was fetched; its [`crate::policy::Admission`] is the key to this room.
 //!
-//! Leaves behind a [`VerifiedSnapshot`], which only [`verify`] makes: whoever holds one holds bytes that had their
+//! Leaves behind a [`VerifiedSnapshot`], which only [`verify`] makes, and only from an admission: whoever holds one holds bytes that had their
 //! digest when they were read, not names of files that had it once.
 //!
 //! # The design choice
@@ -15,9 +16,16 @@
 mod error;
 mod library;
 mod read;
+mod signature;
+mod signature_error;
+mod sigstore;
 mod snapshot;
 mod walk;
 
 pub use error::VerifyError;
 pub use library::VerifiedLibrary;
-pub use snapshot::{MAX_FILES, MAX_TEXT_BYTES, VerifiedSnapshot, verify};
+pub use signature::{MAX_BUNDLE_BYTES, MAX_MINISIGN_BYTES, SignatureStatus, Signer, check_minisign};
+pub(crate) use signature::{SignedBuild, check_signature};
+pub use signature_error::SignatureError;
+pub use sigstore::check_sigstore;
+pub use snapshot::{IntactBuild, MAX_FILES, MAX_TEXT_BYTES, VerifiedSnapshot, inspect, verify};

@@ -1,17 +1,19 @@
 //! The verified build.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use super::read::ReadFiles;
-use super::walk::{Found, io_error, not_a_file, open_regular, place_of, walk};
+use super::signature::{SignatureStatus, SignedBuild, check_signature};
+use super::walk::{Beside, Found, io_error, not_a_file, open_beside, read_limited, walk};
 use super::{VerifiedLibrary, VerifyError};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::fetch::{Anchor, Snapshot};
 use crate::manifest::{LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::{RelativePath, RepoId};
+use crate::policy::{Admission, OriginKind};
 use crate::variant::Variant;
 
 /// Most files and folders in a build.
@@ -27,6 +29,14 @@ pub struct VerifiedSnapshot {
     variant: Variant,
     root: PathBuf,
     anchor: Anchor,
+    admission: Admission,
+    signature: SignatureStatus,
+    content: Content,
+}
+
+/// What was read of a build, every file of it as published.
+#[derive(Debug)]
+struct Content {
     has_digest: bool,
     metadata: Metadata,
     layers: LayersFile,
@@ -34,6 +44,15 @@ pub struct VerifiedSnapshot {
     libraries: Vec<VerifiedLibrary>,
     files: usize,
     bytes: u64,
+}
+
+/// A build whose files are as published, without a word on who published it. It is for reports: nothing loads it.
+#[derive(Debug)]
+pub struct IntactBuild {
+    /// What the build says about itself.
+    pub metadata: Metadata,
+    /// The layers that it serves, by its own word. Empty: it does not say.
+    pub layers: LayersFile,
 }
 
 impl VerifiedSnapshot {
@@ -67,24 +86,36 @@ impl VerifiedSnapshot {
         &self.anchor
     }
 
+    /// Why its publisher was trusted, and what was asked of it.
+    #[must_use]
+    pub fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    /// Whether it is signed, and by whom.
+    #[must_use]
+    pub fn signature(&self) -> &SignatureStatus {
+        &self.signature
+    }
+
     /// Whether its files were compared with a digest in its metadata. No: it is a local folder whose metadata has none.
     #[must_use]
     pub fn has_digest(&self) -> bool {
-        self.has_digest
+        self.content.has_digest
     }
 
     /// What the build says about itself.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
-        &self.metadata
+        &self.content.metadata
     }
 
     /// Says which layers the build serves, where it does not say so itself: kernels of the Hub have no `layers.toml`, and
     /// a kernel manifest is their binding. A build with a `layers.toml` keeps it.
     #[must_use]
     pub fn with_layers(mut self, layers: Vec<LayerSpec>) -> Self {
-        if self.layers.layers.is_empty() {
-            self.layers.layers = layers;
+        if self.content.layers.layers.is_empty() {
+            self.content.layers.layers = layers;
         }
         self
     }
@@ -93,7 +124,7 @@ impl VerifiedSnapshot {
     /// nobody says.
     #[must_use]
     pub fn layers(&self) -> &LayersFile {
-        &self.layers
+        &self.content.layers
     }
 
     /// The build's native library.
@@ -101,7 +132,7 @@ impl VerifiedSnapshot {
     /// # Errors
     /// [`VerifyError::LibraryCount`] unless the build has exactly one.
     pub fn library(&self) -> Result<&VerifiedLibrary, VerifyError> {
-        match self.libraries.as_slice() {
+        match self.content.libraries.as_slice() {
             [library] => Ok(library),
             libraries => Err(VerifyError::LibraryCount {
                 repo: self.repo.clone(),
@@ -116,30 +147,83 @@ impl VerifiedSnapshot {
     /// not UTF-8.
     #[must_use]
     pub fn text(&self, path: &RelativePath) -> Option<&str> {
-        self.texts.get(path).map(String::as_str)
+        self.content.texts.get(path).map(String::as_str)
     }
 
     /// How many files were hashed, `metadata.json` not counted.
     #[must_use]
     pub fn files(&self) -> usize {
-        self.files
+        self.content.files
     }
 
     /// The bytes of those files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.content.bytes
     }
 }
 
-/// Reads and checks every file of a build.
+/// Reads and checks every file of a build that a policy has admitted: its signature over the raw bytes of its metadata,
+/// then the metadata, then the digest of every file.
 ///
 /// # Errors
-/// [`VerifyError::Violations`] with everything that is not as published: a `metadata.json` that is not the anchored one
+/// [`VerifyError::NotAdmitted`] for an admission of another kernel or another kind of place. [`VerifyError::Signature`]
+/// when the admission demands a signature and there is no right one. [`VerifyError::Violations`] with everything that is not as published: a `metadata.json` that is not the anchored one
 /// or is about another kernel, files with other bytes, missing files, files that the digest does not list, links and
 /// other things that are no regular file. [`VerifyError::Absent`], [`VerifyError::Io`] and the other variants when the
 /// files cannot be read or the texts in them are outside their format.
-pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
+pub fn verify(snapshot: &Snapshot, admission: &Admission) -> Result<VerifiedSnapshot, VerifyError> {
+    let kind = match snapshot.anchor() {
+        Anchor::Archive { .. } => OriginKind::Archive,
+        Anchor::Hub { .. } => OriginKind::Hub,
+        Anchor::Local => OriginKind::Local,
+    };
+    if admission.repo() != snapshot.repo() || admission.origin().kind() != kind {
+        return Err(VerifyError::NotAdmitted {
+            repo: snapshot.repo().clone(),
+            kind,
+            admitted: admission.repo().clone(),
+            from: admission.origin().kind(),
+        });
+    }
+    let build = SignedBuild {
+        repo: snapshot.repo(),
+        version: snapshot.version(),
+        variant: snapshot.variant(),
+        root: snapshot.root(),
+        blobs: snapshot.blobs(),
+    };
+    let (content, signature) = read_build(snapshot, |metadata| check_signature(&build, admission, metadata))?;
+    if let Some(warning) = signature.warning() {
+        tracing::warn!(repo = %snapshot.repo(), version = snapshot.version(), variant = %snapshot.variant(), "{warning}");
+    }
+    Ok(VerifiedSnapshot {
+        repo: snapshot.repo().clone(),
+        version: snapshot.version(),
+        variant: *snapshot.variant(),
+        root: snapshot.root().to_path_buf(),
+        anchor: snapshot.anchor().clone(),
+        admission: admission.clone(),
+        signature,
+        content,
+    })
+}
+
+/// Reads and checks every file of a build, whoever published it. What comes out cannot be loaded.
+///
+/// # Errors
+/// As [`verify`], except for those about trust.
+pub fn inspect(snapshot: &Snapshot) -> Result<IntactBuild, VerifyError> {
+    let (content, ()) = read_build(snapshot, |_| Ok(()))?;
+    Ok(IntactBuild { metadata: content.metadata, layers: content.layers })
+}
+
+/// Reads a build. `judge` decides on the bytes of its metadata, once they are the anchored ones and before anything
+/// parses them.
+fn read_build<T>(
+    snapshot: &Snapshot,
+    judge: impl FnOnce(&[u8]) -> Result<T, VerifyError>,
+) -> Result<(Content, T), VerifyError> {
     let (repo, version, variant) = (snapshot.repo(), snapshot.version(), snapshot.variant());
     let root = snapshot.root();
     let refuse =
@@ -158,6 +242,7 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
         Ok(bytes) => bytes,
         Err(violation) => return refuse(vec![violation]),
     };
+    let judged = judge(&bytes)?;
     let origin = root.join(METADATA_FILE).display().to_string();
     let metadata = Metadata::parse(&bytes, &origin).map_err(|source| VerifyError::Metadata {
         repo: repo.clone(),
@@ -199,12 +284,7 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
         None => LayersFile { schema: LAYERS_SCHEMA, layers: Vec::new() },
     };
     tracing::debug!(%repo, version, %variant, files = read.digests.len(), bytes = read.bytes, "verified");
-    Ok(VerifiedSnapshot {
-        repo: repo.clone(),
-        version,
-        variant: *variant,
-        root: root.to_path_buf(),
-        anchor: snapshot.anchor().clone(),
+    let content = Content {
         has_digest,
         metadata,
         layers,
@@ -212,7 +292,8 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
         texts: read.texts,
         libraries: read.libraries,
         bytes: read.bytes,
-    })
+    };
+    Ok((content, judged))
 }
 
 /// The anchored bytes of `metadata.json`, or in what they are not those.
@@ -222,25 +303,12 @@ fn read_metadata(snapshot: &Snapshot) -> Result<Result<Vec<u8>, Violation>, Veri
     let expected = anchor.map(|anchor| anchor.describe());
     let violation =
         |kind, actual| Violation { kind, path: METADATA_FILE.to_owned(), expected: expected.clone(), actual };
-    let place = match place_of(&path, snapshot.blobs()) {
-        Ok(Some(place)) => place,
-        Ok(None) => return Ok(Err(not_a_file(METADATA_FILE, "a link to elsewhere"))),
-        Err(VerifyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(Err(violation(ViolationKind::FileMissing, None)));
-        }
-        Err(error) => return Err(error),
+    let file = match open_beside(&path, snapshot.blobs())? {
+        Beside::File(file) => file,
+        Beside::NotAFile(what) => return Ok(Err(not_a_file(METADATA_FILE, what))),
+        Beside::Absent => return Ok(Err(violation(ViolationKind::FileMissing, None))),
     };
-    let file = match open_regular(&place) {
-        Ok(Some(file)) => file,
-        Ok(None) => return Ok(Err(not_a_file(METADATA_FILE, "something else"))),
-        Err(VerifyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(Err(violation(ViolationKind::FileMissing, None)));
-        }
-        Err(error) => return Err(error),
-    };
-    let mut bytes = Vec::new();
-    // One byte more than the limit, so that a larger file has another digest than its anchored part.
-    file.take(MAX_METADATA_BYTES + 1).read_to_end(&mut bytes).map_err(io_error("read", &path))?;
+    let bytes = read_limited(file, MAX_METADATA_BYTES, &path)?;
     if let Some(expected) = anchor {
         let actual = expected.of_same_kind(&bytes);
         if actual != expected {

@@ -1,7 +1,7 @@
 //! What stands in a build's folder, without following a link out of its repo.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::{MAX_FILES, VerifyError};
@@ -111,6 +111,39 @@ fn is_link(error: &io::Error) -> bool {
 const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
 #[cfg(not(unix))]
 const LOOP: i32 = 0;
+
+/// What stands at a path in a build's folder.
+pub(super) enum Beside {
+    /// Nothing.
+    Absent,
+    /// Something that is no file of the build.
+    NotAFile(&'static str),
+    /// A regular file, in place or in the repo's blobs.
+    File(File),
+}
+
+/// Opens one file of a build's folder by the rules of [`walk`].
+pub(super) fn open_beside(path: &Path, blobs: Option<&Path>) -> Result<Beside, VerifyError> {
+    let opened = match place_of(path, blobs) {
+        Ok(None) => return Ok(Beside::NotAFile("a link to elsewhere")),
+        Ok(Some(place)) => open_regular(&place),
+        Err(error) => Err(error),
+    };
+    match opened {
+        Ok(Some(file)) => Ok(Beside::File(file)),
+        Ok(None) => Ok(Beside::NotAFile("something else")),
+        Err(VerifyError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Beside::Absent),
+        Err(error) => Err(error),
+    }
+}
+
+/// The bytes of a file, and one byte more than the limit of a larger one: it then is no text of that kind, and has
+/// another digest than its anchored part.
+pub(super) fn read_limited(file: File, maximum: u64, path: &Path) -> Result<Vec<u8>, VerifyError> {
+    let mut bytes = Vec::new();
+    file.take(maximum + 1).read_to_end(&mut bytes).map_err(io_error("read", path))?;
+    Ok(bytes)
+}
 
 pub(super) fn not_a_file(path: &str, actual: &str) -> Violation {
     Violation {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::native::{KIT, NativePack, VARIANT, norm_layer};
 use crate::support::server::Server;
+use crate::support::trust;
 
 /// What a run left.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ fn run_os(cache: &Path, arguments: &[&OsStr]) -> Run {
         command.env_remove(variable);
     }
     // A Hub that nobody answers for: no test asks the real one.
-    command.env("HF_ENDPOINT", "http://127.0.0.1:1");
+    command.env("HF_ENDPOINT", "http://127.0.0.1:1").env("KERNELHUB_POLICY", trust::file("http://127.0.0.1:1"));
     // A graphics driver complains on standard error where there is no such folder.
     command.env("KERNELS_CACHE", cache).env("XDG_RUNTIME_DIR", cache);
     let Output { status, stdout, stderr } = command.args(arguments).output().unwrap();

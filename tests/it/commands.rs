@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::support::hub::{self, FakeHub};
 use crate::support::packs::{Published, VARIANT};
 use crate::support::server::Server;
+use crate::support::trust;
 
 /// A machine of its own: a cache, a project, and nothing of the user's environment.
 struct Machine {
@@ -45,7 +46,7 @@ impl Machine {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kernelhub"));
         command.env_clear().env("HF_HOME", self.home()).env("HOME", self.folder.path());
-        command.env("HF_ENDPOINT", &self.endpoint);
+        command.env("HF_ENDPOINT", &self.endpoint).env("KERNELHUB_POLICY", trust::file(&self.endpoint));
         command.current_dir(self.project()).args(arguments);
         command
     }

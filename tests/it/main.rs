@@ -35,3 +35,4 @@ mod slice;
 mod support;
 #[cfg(feature = "cli")]
 mod swap;
+mod trust;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::llama::config::Config;
 use crate::llama::model::Llama;
-use crate::support::embedded;
+use crate::support::{embedded, trust};
 
 /// A folder with the configuration of a Qwen3 model and no weights.
 fn model(folder: &Path) -> &Path {
@@ -123,6 +123,8 @@ fn this_machines_device_is_planned_whole_and_the_switches_are_told() {
     let folder = model(folder.path());
     let config = "inherit = false\nRMSNorm = 'kernelhub/rmsnorm@v1:RMSNorm'\n'model.layers.0.mlp' = 'Disabled'";
     fs::write(folder.join("kernels.toml"), config).unwrap();
+    // The user of this home trusts the key of the packs.
+    trust::write(&folder.join(".config/kernelhub/policy.toml"), &embedded::policy_text(&registry));
     let registry = registry.to_str().unwrap().to_owned();
     let arguments = ["--manifest", &registry, "--json"];
     let output = run(folder, &[], &arguments);

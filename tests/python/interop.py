@@ -16,6 +16,18 @@ from fake_hub import FakeHub, Repo  # noqa: E402
 
 REPO = "kernels-test/rmsnorm"
 
+# What the user of these tools trusts.
+POLICY = """schema = 1
+
+[[endpoint]]
+url = "{endpoint}"
+
+[[publisher]]
+name = "kernels-test"
+trust = true
+from = ["hub", "archive"]
+"""
+
 LOAD = f"""
 import json, sys
 import numpy
@@ -59,7 +71,9 @@ class Machine:
         drop = ("HF_", "KERNELS_", "XDG_CACHE", "LOCAL_KERNELS", "KERNELHUB_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
         # Not HF_HUB_DISABLE_TELEMETRY: with it, kernels 0.17.2 sends a header that its own HTTP client refuses.
-        self.environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint}
+        policy = home.parent / "policy.toml"
+        policy.write_text(POLICY.format(endpoint=endpoint))
+        self.environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "KERNELHUB_POLICY": str(policy)}
 
     def run(self, command, offline=False, cwd=None):
         environment = self.environment | ({"HF_HUB_OFFLINE": "1"} if offline else {})

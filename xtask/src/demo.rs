@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     process::run(&mut build)?;
 
     let mut demo = Command::new(paths::target().join("release/examples").join("demo"));
-    demo.current_dir(paths::root());
+    demo.current_dir(paths::root()).env("KERNELHUB_POLICY", paths::policy());
     // The server lives until the demo has fetched what it needs.
     let server = if options.offline {
         None

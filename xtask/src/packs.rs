@@ -68,7 +68,11 @@ pub(crate) const PACKS: [Pack; 8] = [
 ];
 
 /// Builds every pack and writes archives and manifests to the embedded registry. `kernelhub` is the program.
+///
+/// Each build is signed with a key of this machine, by which a policy trusts them; the policy of demos and tests is written
+/// here, too.
 pub(crate) fn build(kernelhub: &Path) -> anyhow::Result<()> {
+    let key = signing_key(kernelhub)?;
     for pack in &PACKS {
         let mut builds = vec![native(pack)?];
         if !pack.shaders.is_empty() {
@@ -78,13 +82,37 @@ pub(crate) fn build(kernelhub: &Path) -> anyhow::Result<()> {
         command.current_dir(paths::root()).arg("pack");
         command.args(["--repo", &format!("kernelhub/{}", pack.name), "--version", VERSION, "--license", LICENSE]);
         command.args(["--description", pack.description]);
-        command.arg("--out").arg(paths::registry());
+        command.arg("--key").arg(&key).arg("--out").arg(paths::registry());
         for (variant, folder) in &builds {
             command.arg(format!("{variant}={}", folder.display()));
         }
         run(&mut command)?;
     }
-    Ok(())
+    copy(&key.with_extension("pub"), &paths::public_key())?;
+    let policy = paths::policy();
+    if policy.exists() {
+        fs::remove_file(&policy).with_context(|| format!("cannot remove {}", policy.display()))?;
+    }
+    trust(kernelhub, Some(&policy))
+}
+
+/// The signing key, which is made where there is none.
+fn signing_key(kernelhub: &Path) -> anyhow::Result<PathBuf> {
+    let key = paths::signing_key();
+    if !key.exists() {
+        run(std::process::Command::new(kernelhub).args(["sign", "--new", "--key"]).arg(&key))?;
+    }
+    Ok(key)
+}
+
+/// Adds the key to a policy. `None`: the user's, which is said.
+pub(crate) fn trust(kernelhub: &Path, policy: Option<&Path>) -> anyhow::Result<()> {
+    let mut command = std::process::Command::new(kernelhub);
+    command.args(["trust", "key", "kernelhub"]).arg(paths::public_key());
+    if let Some(policy) = policy {
+        command.env("KERNELHUB_POLICY", policy);
+    }
+    run(&mut command)
 }
 
 /// The library for this machine's processor, with what Python needs to load it too.

@@ -29,6 +29,7 @@ pub(crate) fn interop(interpreter: Option<&Path>) -> anyhow::Result<()> {
     };
     let mut command = Command::new(interpreter);
     command.arg(paths::root().join("tests/python/interop.py")).arg(registry::kernelhub()).arg(paths::registry());
+    command.env("KERNELHUB_POLICY", paths::policy());
     process::run(&mut command)
 }
 

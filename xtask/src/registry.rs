@@ -33,8 +33,12 @@ pub(crate) struct Options {
     cache: Option<PathBuf>,
 }
 
-fn fetch(options: &Options, manifests: &[String]) -> anyhow::Result<()> {
+/// `policy`: the one to fetch by, in the place of the user's.
+fn fetch(options: &Options, manifests: &[String], policy: Option<&Path>) -> anyhow::Result<()> {
     let mut command = Command::new(kernelhub());
+    if let Some(policy) = policy {
+        command.env("KERNELHUB_POLICY", policy);
+    }
     command.current_dir(paths::root()).arg("fetch");
     for manifest in manifests {
         command.arg("--manifest").arg(manifest);
@@ -60,28 +64,30 @@ fn fetch(options: &Options, manifests: &[String]) -> anyhow::Result<()> {
 /// Makes the cache remember the embedded registry's folder: the loopback server's port is gone tomorrow, and the folder
 /// is still there for a repair.
 pub(crate) fn record_locally(cache: Option<&Path>) -> anyhow::Result<()> {
-    record(&Options { cache: cache.map(Path::to_path_buf), ..Options::default() })
+    record(&Options { cache: cache.map(Path::to_path_buf), ..Options::default() }, Some(&paths::policy()))
 }
 
-fn record(options: &Options) -> anyhow::Result<()> {
+fn record(options: &Options, policy: Option<&Path>) -> anyhow::Result<()> {
     println!("recording {} as the place to repair these kernels from", paths::registry().display());
-    fetch(options, &[paths::registry().display().to_string()])
+    fetch(options, &[paths::registry().display().to_string()], policy)
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     build_kernelhub(options.offline)?;
     if !options.manifest.is_empty() {
-        return fetch(options, &options.manifest);
+        return fetch(options, &options.manifest, None);
     }
     packs::build(&kernelhub())?;
+    println!("these packs are signed with {}; your policy is to trust its public key:", paths::signing_key().display());
+    packs::trust(&kernelhub(), None)?;
     if options.offline {
-        return fetch(options, &[paths::registry().display().to_string()]);
+        return fetch(options, &[paths::registry().display().to_string()], None);
     }
     let server = Server::start(paths::registry())?;
     println!("serving {} at {}", paths::registry().display(), server.url(""));
-    fetch(options, &manifest_urls(&server))?;
+    fetch(options, &manifest_urls(&server), None)?;
     // The same builds, which are all cached now.
-    record(options)
+    record(options, None)
 }
 
 /// The embedded registry's manifests, as a server gives them.

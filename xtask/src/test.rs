@@ -39,6 +39,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     // Tests that need the packs print why they skip where there are none; here there are, so a skip is a failure.
     let mut tests = cargo(["test", "--workspace", "--all-targets"]);
     tests.args(FEATURES).env("KERNELHUB_TEST_REGISTRY", paths::registry());
+    tests.env("KERNELHUB_POLICY", paths::policy());
     if let Some(interpreter) = &interpreter {
         tests.env("KERNELHUB_TEST_PYTHON", interpreter);
     }
@@ -74,7 +75,7 @@ pub(crate) fn bench(options: &BenchOptions) -> anyhow::Result<()> {
     registry::build_kernelhub(false)?;
     packs::build(&registry::kernelhub())?;
     let mut command = cargo(["bench", "--package", "kernelhub"]);
-    command.env("KERNELHUB_TEST_REGISTRY", paths::registry());
+    command.env("KERNELHUB_TEST_REGISTRY", paths::registry()).env("KERNELHUB_POLICY", paths::policy());
     if let Some(filter) = &options.filter {
         return run_command(command.args(["--", filter]));
     }

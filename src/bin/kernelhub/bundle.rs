@@ -31,7 +31,7 @@ pub(crate) struct ExportOptions {
 pub(crate) fn run_export(options: &ExportOptions) -> Result<(), Failure> {
     let folder = Locks::folder(&options.project)?;
     let locks = Locks::read(&folder)?;
-    let (hub, _) = options.hub.hub()?;
+    let (hub, _) = options.hub.hub_for(&folder)?;
     let selection = if options.all_variants { Selection::AllVariants } else { Selection::ThisMachine };
     let exported = hub.export(&locks, selection, &options.file)?;
     if options.json {

@@ -81,6 +81,7 @@ pub(crate) fn build_json(build: &Prefetched) -> Value {
         "source": build.source,
         "variant": snapshot.variant(),
         "path": snapshot.root(),
+        "trust": crate::get::trust(snapshot),
         "from_cache": fetched.from_cache,
         "repaired": repaired,
         "requests": fetched.requests,

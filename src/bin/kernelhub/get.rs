@@ -4,6 +4,7 @@ use clap::Args;
 use kernelhub::bind::Code;
 use kernelhub::hub::Kernel;
 use kernelhub::variant::DeviceKey;
+use kernelhub::verify::VerifiedSnapshot;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -48,6 +49,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     println!("from      {from} ({} requests, {} bytes)", fetched.requests, fetched.bytes_fetched);
     println!("verified  {} files, {} bytes, against {}", snapshot.files(), snapshot.bytes(), anchor(&kernel));
+    println!("trusted   {}", snapshot.admission());
+    println!("signed    {}", snapshot.signature());
     match kernel.code() {
         Code::Native(library) => {
             println!("loaded    {} (sha256 {})", library.path().display(), library.sha256());
@@ -66,6 +69,22 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn anchor(kernel: &Kernel) -> String {
     let own = if kernel.snapshot().has_digest() { "" } else { ", which it does not have" };
     format!("{}{own}", kernel.snapshot().anchor())
+}
+
+/// Why the publisher was trusted, and what is known of the signature, for programs.
+pub(crate) fn trust(snapshot: &VerifiedSnapshot) -> Value {
+    let (admission, signature) = (snapshot.admission(), snapshot.signature());
+    json!({
+        "publisher": admission.repo().owner(),
+        "from": admission.origin().kind(),
+        "basis": admission.basis().to_string(),
+        "signature": {
+            "mode": admission.signature().mode(),
+            "is_right": signature.signer().is_some(),
+            "signer": signature.signer(),
+            "status": signature.to_string(),
+        },
+    })
 }
 
 fn as_json(kernel: &Kernel) -> Value {
@@ -87,6 +106,7 @@ fn as_json(kernel: &Kernel) -> Value {
                 "revision": snapshot.anchor().revision(),
                 "variant": snapshot.variant(),
                 "path": snapshot.root(),
+                "trust": trust(snapshot),
             })
         })
         .collect();
@@ -100,6 +120,7 @@ fn as_json(kernel: &Kernel) -> Value {
         "dependencies": dependencies,
         "variant": snapshot.variant(),
         "path": snapshot.root(),
+        "trust": trust(snapshot),
         "from_cache": fetched.from_cache,
         "repaired": kernel.repaired(),
         "requests": fetched.requests,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use kernelhub::fetch::Revision;
-use kernelhub::hub::VersionBuilds;
+use kernelhub::hub::{KernelDescription, VersionBuilds};
 use kernelhub::names::RepoId;
 use serde_json::{Value, json};
 
@@ -84,6 +84,7 @@ pub(crate) fn run_info(options: &InfoOptions) -> Result<(), Failure> {
             "revision": kernel.revision,
             "commit": kernel.commit,
             "source": kernel.source,
+            "trust": trust_json(&kernel),
             "license": kernel.license,
             "description": kernel.description,
             "metadata": metadata.map(|metadata| json!({
@@ -106,6 +107,7 @@ pub(crate) fn run_info(options: &InfoOptions) -> Result<(), Failure> {
     let or_dash = |text: Option<&str>| text.unwrap_or("-").escape_debug().to_string();
     println!("{}@{}", kernel.repo, kernel.revision);
     println!("source       {}", kernel.source);
+    println!("trusted      {}", trust_line(&kernel));
     println!("commit       {}", or_dash(kernel.commit.as_deref()));
     println!("licence      {}", or_dash(kernel.license.as_deref()));
     println!("description  {}", or_dash(kernel.description.as_deref()));
@@ -126,4 +128,25 @@ pub(crate) fn run_info(options: &InfoOptions) -> Result<(), Failure> {
     println!("\n{}", kernel.resolution);
     kernel.notes.iter().for_each(|note| eprintln!("note: {note}"));
     Ok(())
+}
+
+/// Whether its publisher is admitted, for people.
+fn trust_line(kernel: &KernelDescription) -> String {
+    match &kernel.trust {
+        Ok(admission) => admission.to_string(),
+        Err(error) => format!("NO: {error}"),
+    }
+}
+
+/// The same for programs.
+fn trust_json(kernel: &KernelDescription) -> Value {
+    match &kernel.trust {
+        Ok(admission) => json!({
+            "admitted": true,
+            "publisher": admission.repo().owner(),
+            "from": admission.origin().kind(),
+            "basis": admission.basis().to_string(),
+        }),
+        Err(error) => json!({ "admitted": false, "publisher": kernel.repo.owner(), "reason": error.to_string() }),
+    }
 }

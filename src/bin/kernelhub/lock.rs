@@ -42,7 +42,7 @@ enum Edition {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let (hub, _) = options.hub.hub()?;
+    let (hub, _) = options.hub.hub_for(&Locks::folder(&options.project)?)?;
     let project = Project::read(&options.project, &hub)?;
     let edition = match options.edition {
         Edition::Dependency => LockEdition::Dependency,
@@ -110,7 +110,7 @@ pub(crate) struct DownloadOptions {
 pub(crate) fn run_download(options: &DownloadOptions) -> Result<(), Failure> {
     let folder = Locks::folder(&options.project)?;
     let locks = Locks::read(&folder)?;
-    let (hub, _) = options.hub.hub()?;
+    let (hub, _) = options.hub.hub_for(&folder)?;
     let selection = if options.all_variants { Selection::AllVariants } else { Selection::ThisMachine };
     let brought = hub.download(&locks, &folder, selection)?;
     if options.json {

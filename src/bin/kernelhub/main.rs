@@ -26,7 +26,9 @@ mod pack;
 mod plan;
 mod progress;
 mod push;
+mod sign;
 mod size;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -74,6 +76,12 @@ enum Command {
     Import(bundle::ImportOptions),
     /// Make an archive and its manifest from a kernel's files.
     Pack(pack::Options),
+    /// Sign builds with a key of one's own, or make such a key.
+    Sign(sign::Options),
+    /// Check who signed a build, without loading it.
+    VerifySignature(sign::VerifyOptions),
+    /// Say whom you trust: a publisher, a repo, a signing key, an endpoint. Or show what is in force.
+    Trust(trust::Options),
     /// Publish a packed kernel to an OCI registry or into a folder.
     Push(push::Options),
     /// Say which kernel takes which layer of a model, without running anything.
@@ -110,6 +118,9 @@ fn main() -> ExitCode {
         Command::Pack(options) => pack::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Push(options) => push::run(&options),
+        Command::Sign(options) => sign::run(&options),
+        Command::VerifySignature(options) => sign::run_verify(&options),
+        Command::Trust(options) => trust::run(&options),
         Command::Generate(options) => generate::run(&options),
         Command::FetchFile(options) => fetch::run_file(&options),
     };

@@ -25,8 +25,13 @@ pub(crate) struct HubOptions {
 }
 
 impl HubOptions {
-    /// Reads the manifests and sets up the hub.
+    /// Reads the manifests and sets up the hub. A policy in the current folder counts.
     pub(crate) fn hub(&self) -> Result<(Hub, Vec<KernelManifest>), Failure> {
+        self.hub_for(Path::new("."))
+    }
+
+    /// The same for a project, whose policy counts.
+    pub(crate) fn hub_for(&self, project: &Path) -> Result<(Hub, Vec<KernelManifest>), Failure> {
         let environment = Environment::read()?;
         let mut options = FetchOptions::of(&environment);
         options.offline |= self.offline;
@@ -43,7 +48,7 @@ impl HubOptions {
                 builder = builder.manifest(manifest, location);
             }
         }
-        Ok((builder.environment(environment).build()?, manifests))
+        Ok((builder.environment(environment).project(project).build()?, manifests))
     }
 }
 

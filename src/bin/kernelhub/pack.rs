@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use kernelhub::manifest::BackendInfo;
 use kernelhub::names::RepoId;
-use kernelhub::pack::{PackSpec, manifest, pack_variant, write_manifest};
+use kernelhub::pack::{PackSpec, SigningKey, manifest, pack_variant, pack_variant_signed, write_manifest};
 use kernelhub::variant::{Variant, VariantError};
 
 use crate::failure::Failure;
@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// One line about the kernel.
     #[arg(long)]
     description: Option<String>,
+    /// Sign the metadata of each build with this secret key; `kernelhub sign --new` makes one.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// The folder for the archives and the manifest `<name>.toml`.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -51,6 +54,8 @@ impl FromStr for Build {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    // Once, so that an encrypted key's password is asked for once.
+    let key = options.key.as_deref().map(|key| SigningKey::read(key, None)).transpose()?;
     let mut packs = Vec::new();
     let mut last = None;
     for Build { variant, folder } in &options.builds {
@@ -64,7 +69,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             backend: BackendInfo::of(&variant),
             provenance: None,
         };
-        let packed = pack_variant(folder, &spec, &options.out)?;
+        let packed = match &key {
+            Some(key) => pack_variant_signed(folder, &spec, &options.out, key)?,
+            None => pack_variant(folder, &spec, &options.out)?,
+        };
         println!("packed {} ({} bytes, sha256 {})", packed.archive.display(), packed.size, packed.sha256);
         packs.push(packed);
         last = Some(spec);

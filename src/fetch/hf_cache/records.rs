@@ -76,6 +76,12 @@ pub struct Publisher {
 }
 
 impl Publisher {
+    /// Whether it has not expired.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        (self.checked_at..self.expires_at).contains(&seconds_now())
+    }
+
     pub(in crate::fetch) fn now(owner: &str, endpoint: &Url, trusted: Option<bool>) -> Self {
         let checked_at = seconds_now();
         Self {
@@ -142,12 +148,11 @@ impl Records {
         self.root.join("publishers").join(place).join(format!("{owner}.json"))
     }
 
-    /// What is known about a publisher, unless it has expired.
+    /// What is on record about a publisher, expired or not.
     pub(in crate::fetch) fn publisher(&self, owner: &str, endpoint: &Url) -> Option<Publisher> {
         let text = read_record(&self.publisher_path(owner, endpoint), MAX_RECORD_BYTES).ok()?;
         let publisher: Publisher = serde_json::from_slice(&text).ok()?;
-        let is_of = publisher.owner == owner && publisher.endpoint == endpoint.as_str();
-        (is_of && (publisher.checked_at..publisher.expires_at).contains(&seconds_now())).then_some(publisher)
+        (publisher.owner == owner && publisher.endpoint == endpoint.as_str()).then_some(publisher)
     }
 
     pub(in crate::fetch) fn write_publisher(&self, publisher: &Publisher, endpoint: &Url) -> Result<(), FetchError> {

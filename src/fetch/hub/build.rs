@@ -15,7 +15,7 @@ use crate::fetch::http::{Wanted, download};
 use crate::fetch::limits::MAX_FILE_BYTES;
 use crate::fetch::source::Pin;
 use crate::fetch::{Anchor, Builds, FetchError, Fetched, Reuse, Session, Snapshot};
-use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILE};
+use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata, SIGNATURE_FILES};
 use crate::names::{RelativePath, RepoId};
 use crate::variant::Variant;
 
@@ -207,7 +207,7 @@ impl Build<'_> {
         }
         let (metadata, anchor) = self.metadata(session)?;
         self.check_metadata(builds, &metadata)?;
-        let mut missing = self.folder.missing(self.pin.commit, &self.variant, &metadata);
+        let mut missing = self.missing(&metadata);
         let mut from_cache = session.reuse == Reuse::IfPresent;
         if !missing.is_empty() {
             if self.source.fetch.offline {
@@ -219,7 +219,7 @@ impl Build<'_> {
             }
             let _lock = self.lock(session)?;
             // Another process may have brought it while this one waited.
-            missing = self.folder.missing(self.pin.commit, &self.variant, &metadata);
+            missing = self.missing(&metadata);
             if !missing.is_empty() {
                 from_cache = false;
                 self.bring(&metadata, &missing, session)?;
@@ -274,15 +274,31 @@ impl Build<'_> {
         }
     }
 
+    /// The files that are not here: those that the metadata lists, and while online the signatures that the recorded
+    /// listing has. Without one of those a build may still be whole, which its policy decides.
+    fn missing(&self, metadata: &Metadata) -> Vec<RelativePath> {
+        let mut missing = self.folder.missing(self.pin.commit, &self.variant, metadata);
+        if !self.source.fetch.offline {
+            missing.extend(self.unsigned(&self.recorded_files().unwrap_or_default()));
+        }
+        missing
+    }
+
+    /// The signatures in a listing that are not here.
+    fn unsigned(&self, listed: &[TreeFile]) -> Vec<RelativePath> {
+        let paths = listed.iter().map(|file| &file.path);
+        let signatures = paths.filter(|path| SIGNATURE_FILES.contains(&path.as_str()));
+        signatures.filter(|path| !path.below(&self.root()).is_file()).cloned().collect()
+    }
+
     fn bring(&self, metadata: &Metadata, missing: &[RelativePath], session: &Session<'_>) -> Result<(), FetchError> {
         let files = self.files(session)?;
         let listed: BTreeMap<&RelativePath, &TreeFile> = files.iter().map(|file| (&file.path, file)).collect();
         let digests = metadata.digest.as_ref().map(|digest| &digest.files);
         let mut jobs: BTreeMap<BlobId, Job> = BTreeMap::new();
         let mut violations = Vec::new();
-        let signature: Option<RelativePath> =
-            SIGNATURE_FILE.parse().ok().filter(|path: &RelativePath| !path.below(&self.root()).is_file());
-        for path in missing.iter().chain(signature.as_ref().filter(|path| listed.contains_key(path))) {
+        let signatures = self.unsigned(&files);
+        for path in missing.iter().chain(signatures.iter().filter(|path| !missing.contains(path))) {
             let sha256 = digests.and_then(|digests| digests.get(path)).copied();
             let violation = |kind, actual| Violation {
                 kind,
@@ -320,32 +336,19 @@ impl Build<'_> {
         self.run(jobs.into_values().collect(), session)
     }
 
-    /// Brings blobs, several at a time, and puts each in its places. The publisher is asked for meanwhile.
+    /// Brings blobs, several at a time, and puts each in its places. The first failed file ends the work.
     fn run(&self, jobs: Vec<Job>, session: &Session<'_>) -> Result<(), FetchError> {
         fs::create_dir_all(self.folder.blobs())
             .map_err(FetchError::io("make the folder", self.folder.blobs()))
             .map_err(|error| error.cache_io(&self.what()))?;
-        let owner = self.repo.owner();
-        let ask = self.source.publisher(owner).is_none();
         let work = async {
-            let files = async {
-                let mut running = futures_util::stream::iter(jobs)
-                    .map(|job| self.blob(job, session))
-                    .buffer_unordered(self.source.fetch.parallel.max(1));
-                while let Some(result) = running.next().await {
-                    result?;
-                }
-                Ok(())
-            };
-            let publisher = async {
-                if ask {
-                    self.source.record_publisher(owner, session).await;
-                }
-            };
-            // The first failed file ends the work; the question about the publisher does not hold up either outcome
-            // for longer than one answer's time.
-            let (result, ()) = futures_util::future::join(files, publisher).await;
-            result
+            let mut running = futures_util::stream::iter(jobs)
+                .map(|job| self.blob(job, session))
+                .buffer_unordered(self.source.fetch.parallel.max(1));
+            while let Some(result) = running.next().await {
+                result?;
+            }
+            Ok(())
         };
         self.source.http.block_on(session, work).map_err(|error| error.cache_io(&self.what()))
     }

@@ -5,8 +5,8 @@
 //!
 //! Every answer about a commit is kept, because a commit never changes. Hence the requests: a pinned commit in the
 //! cache takes none; a branch takes one, which is never repeated within a piece of work; a cold kernel takes one for the
-//! refs, one for `build/`, one for the chosen build's files, one for each file, and one for its publisher unless that is
-//! known.
+//! refs, one for `build/`, one for the chosen build's files, one for each file; and before them one for its publisher,
+//! where the policy asks for the Hub's word and that is not on record.
 //!
 //! The anchor: the commit's tree says what the bytes of `metadata.json` are, by a git object id or a sha256; the digest
 //! in the metadata says what every other file is; and both must agree on each file.
@@ -30,6 +30,7 @@ use super::{Builds, CommitId, FetchError, FetchOptions, Fetched, PublishedVersio
 use super::{Source, Token};
 use crate::manifest::Metadata;
 use crate::names::RepoId;
+use crate::policy::{Origin, Word};
 use crate::resolve::Candidate;
 use crate::variant::{AnyVariant, Variant};
 use api::Refs;
@@ -300,6 +301,14 @@ pub(super) struct HubPin {
 impl Source for HubSource {
     fn name(&self) -> String {
         format!("Hub {}", self.options.endpoint.as_str().trim_end_matches('/'))
+    }
+
+    fn origin(&self, _: &RepoId, _: &Revision) -> Result<Option<Origin>, FetchError> {
+        Ok(Some(Origin::Hub { endpoint: self.options.endpoint.clone() }))
+    }
+
+    fn publisher_flag(&self, owner: &str, session: &Session<'_>) -> Result<Word, FetchError> {
+        self.flag_of(owner, session)
     }
 
     fn versions(&self, repo: &RepoId, session: &Session<'_>) -> Result<Vec<PublishedVersion>, FetchError> {

@@ -7,11 +7,12 @@ use super::listing::variant_hash;
 use super::{LockError, Locks, commit_id, named};
 use crate::digest::{Violation, ViolationKind};
 use crate::fetch::{ArchiveSource, Builds, Cancel, Cost, FetchError, Location, Revision, Session, Source};
-use crate::hub::find::Found;
+use crate::hub::find::{Found, Listed};
 use crate::hub::{Hub, HubError, Prefetched, Selection};
 use crate::manifest::{
     Artifact, KernelLock, KernelManifest, KernelVersion, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, VariantHash,
 };
+use crate::policy::Origin;
 use crate::resolve::{Candidate, Request, choose};
 use crate::variant::{AnyVariant, DeviceKey, Variant};
 
@@ -29,6 +30,13 @@ impl Hub {
         let session = Session::new(&*self.progress, &cancel, &cost);
         // Paths in a lock are relative to it, as they are in a manifest.
         let base = Location::Local(folder.join(SIDECAR_FILE));
+        // All of them before the first one is fetched.
+        for kernel in &locks.sidecar.kernels {
+            self.admit_locked(kernel, &session)?;
+        }
+        for kernel in &locks.kernels.kernels {
+            self.admit_from_hub(&kernel.repo, &session)?;
+        }
         let mut brought = Vec::new();
         for kernel in &locks.sidecar.kernels {
             if let Some(manifest) = kernel.manifest() {
@@ -50,14 +58,16 @@ impl Hub {
         session: &Session<'_>,
     ) -> Result<Vec<Prefetched>, LockError> {
         let (repo, revision) = (locked.kernel.repo.clone(), Revision::Version(locked.kernel.version));
+        let admission = self.admit(&repo, &Origin::Archive, self.hub(), session)?;
         let given = vec![(self.widened(locked, base)?, base.clone())];
         let source = ArchiveSource::of_manifests(&self.cache, self.options.clone(), given);
         let unknown = || HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known: Vec::new() };
         let mut builds = source.builds(&repo, &revision, session).map_err(HubError::from)?.ok_or_else(unknown)?;
         builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| locked.artifact(&variant).is_some()));
+        let listed = Listed { source: &source, builds, admission };
         let found = match selection {
-            Selection::AllVariants => self.every_build(&source, &builds),
-            Selection::ThisMachine => self.for_this_machine(&source, &builds, &revision, session)?,
+            Selection::AllVariants => self.every_build(&listed),
+            Selection::ThisMachine => self.for_this_machine(&listed, &revision, session)?,
         };
         found.iter().map(|(found, _)| Ok(self.fetch_verified(found, session)?)).collect()
     }
@@ -90,6 +100,7 @@ impl Hub {
         selection: Selection,
         session: &Session<'_>,
     ) -> Result<Vec<Prefetched>, LockError> {
+        let admission = self.admit_from_hub(&kernel.repo, session)?;
         let name = pinned.map_or_else(|| kernel.to_string(), |pinned| named(&pinned.repo, &pinned.version));
         let revision = Revision::Commit(commit_id(&name, &kernel.commit)?);
         let locked: Option<Vec<Variant>> = match pinned {
@@ -110,9 +121,10 @@ impl Hub {
             }
             builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| locked.contains(&variant)));
         }
+        let listed = Listed { source: self.hub(), builds, admission };
         let found = match selection {
-            Selection::AllVariants => self.every_build(self.hub(), &builds),
-            Selection::ThisMachine => self.for_this_machine(self.hub(), &builds, &revision, session)?,
+            Selection::AllVariants => self.every_build(&listed),
+            Selection::ThisMachine => self.for_this_machine(&listed, &revision, session)?,
         };
         let mut brought = Vec::new();
         for (found, _) in &found {

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::listing::variant_hash;
 use super::{LockError, Locks, Project, named, revision_of};
-use crate::fetch::{Builds, Cancel, Cost, Location, Session, Source};
+use crate::fetch::{Builds, Cancel, Cost, Location, Session};
+use crate::hub::find::Listed;
 use crate::hub::{Dependency, Hub};
 use crate::manifest::{
     ArtifactUrl, HubBuild, KernelLock, KernelManifest, KernelVersion, KernelsLock, LockEdition, Pin, PinnedKernel,
@@ -78,7 +79,8 @@ impl Making<'_> {
         let fresh_listing = !self.hub.options.offline;
         let session = Session { fresh_listing, ..Session::new(&*self.hub.progress, &cancel, &cost) };
         let name = named(repo, version);
-        let (source, builds) = self.hub.builds(repo, &revision_of(version)?, &session)?;
+        let listed = self.hub.builds(repo, &revision_of(version)?, &session)?;
+        let builds = &listed.builds;
         let known: Vec<Variant> = builds.candidates.iter().filter_map(|c| c.variant.known()).collect();
         if let Some(absent) = variants.iter().find(|variant| !known.contains(variant)) {
             return Err(LockError::NoSuchVariant {
@@ -89,9 +91,9 @@ impl Making<'_> {
         }
         let wanted = |variant: &Variant| variants.is_empty() || variants.contains(variant);
         match (builds.commit(), builds.manifest()) {
-            (Some(_), _) => self.pin_hub(&builds, version, &wanted, !variants.is_empty(), &session),
-            (None, Some(manifest)) => self.pin_archives(source, &builds, manifest?, &wanted, &session),
-            (None, None) => Err(LockError::Local { kernel: name, source_name: source.name() }),
+            (Some(_), _) => self.pin_hub(builds, version, &wanted, !variants.is_empty(), &session),
+            (None, Some(manifest)) => self.pin_archives(&listed, manifest?, &wanted, &session),
+            (None, None) => Err(LockError::Local { kernel: name, source_name: listed.source.name() }),
         }
     }
 
@@ -141,14 +143,14 @@ impl Making<'_> {
 
     fn pin_archives(
         &self,
-        source: &dyn Source,
-        builds: &Builds,
+        listed: &Listed<'_>,
         manifest: KernelManifest,
         wanted: &dyn Fn(&Variant) -> bool,
         session: &Session<'_>,
     ) -> Result<(PinnedKernel, Needs), LockError> {
         let (mut artifacts, mut needs) = (Vec::new(), Vec::new());
-        for (found, _) in self.hub.every_build(source, builds) {
+        let builds = &listed.builds;
+        for (found, _) in self.hub.every_build(listed) {
             let artifact = builds.candidates.get(found.chosen).and_then(|c| manifest.artifacts.get(c.artifact));
             let Some(artifact) = artifact.filter(|artifact| wanted(&artifact.variant)) else { continue };
             let brought = self.hub.fetch_verified(&found, session)?;

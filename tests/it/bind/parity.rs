@@ -151,7 +151,8 @@ fn f38_wrong_counts_names_places_and_dtypes_are_found() {
 fn a_hub_that_asks_for_parity_refuses_a_kernel_without_it() {
     let hub = |pack: &NativePack| {
         let folder = tempfile::tempdir().unwrap();
-        let hub = Hub::builder().cache(folder.path()).offline(true).parity(true);
+        let hub =
+            Hub::builder().policy(crate::support::trust::policy()).cache(folder.path()).offline(true).parity(true);
         (hub.manifest(pack.manifest().clone(), pack.location()).build().unwrap(), folder)
     };
     let kernel = "kernelhub-tests/parity@v1".parse().unwrap();

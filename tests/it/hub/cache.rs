@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::support::native::{KIT, NativePack, norm_layer};
 use crate::support::server::Server;
+use crate::support::trust;
 
 /// A kernel on a server, whose library has bytes of its own.
 struct Remote {
@@ -35,7 +36,7 @@ impl Remote {
     }
 
     fn builder(&self) -> HubBuilder {
-        Hub::builder().cache(self.cache.path()).offline(false)
+        Hub::builder().policy(trust::policy()).cache(self.cache.path()).offline(false)
     }
 
     /// A hub that was told of the kernel by its manifest's URL.
@@ -153,7 +154,7 @@ fn a_manifest_that_is_given_goes_before_the_recorded_one() {
     let new = NativePack::kit("versions", &norm_layer("New", "count_rms_norm"));
     let cache = tempfile::tempdir().unwrap();
     let hub = |pack: Option<&NativePack>| {
-        let builder = Hub::builder().cache(cache.path()).offline(true);
+        let builder = Hub::builder().policy(trust::policy()).cache(cache.path()).offline(true);
         let builder = match pack {
             Some(pack) => builder.manifest(pack.manifest().clone(), pack.location()),
             None => builder,

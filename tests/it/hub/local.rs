@@ -10,6 +10,7 @@ use kernelhub::verify::VerifyError;
 use serde_json::Value;
 
 use crate::support::native::{NativePack, VARIANT, norm_layer};
+use crate::support::trust;
 
 #[test]
 fn a_folder_without_a_digest_loads_and_is_said_to_have_none() {
@@ -28,7 +29,15 @@ fn a_folder_without_a_digest_loads_and_is_said_to_have_none() {
     fs::write(&metadata, value.to_string()).unwrap();
 
     let repo = pack.manifest().kernel.repo.clone();
-    let hub = || Hub::builder().cache(cache.path()).offline(true).local(repo.clone(), checkout.path()).build().unwrap();
+    let hub = || {
+        Hub::builder()
+            .policy(trust::policy())
+            .cache(cache.path())
+            .offline(true)
+            .local(repo.clone(), checkout.path())
+            .build()
+            .unwrap()
+    };
     let local = hub().get(&repo, 1, Cpu).unwrap();
     assert_eq!((local.snapshot().anchor(), local.snapshot().has_digest()), (&Anchor::Local, false));
     assert_eq!(local.snapshot().layers().layers.len(), 1);

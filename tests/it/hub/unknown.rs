@@ -9,10 +9,11 @@ use kernelhub::swap::KernelRef;
 use kernelhub::variant::DeviceKey::{Cpu, Cuda};
 
 use crate::support::native::{KIT, NativePack, norm_layer};
+use crate::support::trust;
 
 fn empty() -> (tempfile::TempDir, Hub) {
     let cache = tempfile::tempdir().unwrap();
-    let hub = Hub::builder().cache(cache.path()).offline(true).build().unwrap();
+    let hub = Hub::builder().policy(trust::policy()).cache(cache.path()).offline(true).build().unwrap();
     (cache, hub)
 }
 
@@ -45,7 +46,7 @@ fn an_unknown_version_lists_the_known_ones() {
     drop(hub);
     let repo = packs[0].manifest().kernel.repo.clone();
     let with = |packs: &[&NativePack]| {
-        let builder = Hub::builder().cache(cache.path()).offline(true);
+        let builder = Hub::builder().policy(trust::policy()).cache(cache.path()).offline(true);
         let builder =
             packs.iter().fold(builder, |builder, pack| builder.manifest(pack.manifest().clone(), pack.location()));
         builder.build().unwrap()

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::REPO;
 use crate::support::hub::{FakeHub, Published};
 use crate::support::packs::{LAYERS, VARIANT};
+use crate::support::trust;
 
 /// A library that can be loaded, or `None` where there is no C compiler.
 #[expect(clippy::print_stderr, reason = "a skip says why")]
@@ -28,7 +29,7 @@ fn get(endpoint: &str, home: &Path, arguments: &[&str]) -> Output {
     for name in ["KERNELS_CACHE", "HF_HUB_CACHE", "HF_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "LOCAL_KERNELS"] {
         command.env_remove(name);
     }
-    command.env("HF_HOME", home).env("HF_ENDPOINT", endpoint);
+    command.env("HF_HOME", home).env("HF_ENDPOINT", endpoint).env("KERNELHUB_POLICY", trust::file(endpoint));
     command.arg("get").args(arguments).arg("--json").output().unwrap()
 }
 

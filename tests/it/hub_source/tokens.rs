@@ -5,6 +5,7 @@ use kernelhub::hub::Hub;
 use super::{REPO, bring};
 use crate::support::hub::{FakeHub, Published, environment, fast};
 use crate::support::server::Request;
+use crate::support::trust;
 
 const SECRET: &str = "hf_hunter2";
 
@@ -33,6 +34,7 @@ fn f14_a_token_stays_with_its_origin_and_out_of_every_text() {
     let other = FakeHub::start(vec![Published::new(REPO, 1)]);
     let hub = Hub::builder()
         .environment(environment)
+        .policy(trust::policy_of(&trust::text(&other.endpoint())))
         .cache(home.path())
         .fetch_options(fast())
         .endpoint(other.endpoint().parse().unwrap(), None)

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use kernelhub::fetch::{Anchor, RepoType};
 use kernelhub::hub::Selection;
-use kernelhub::verify::verify;
 
 use super::{REPO, bring, bring_into, one, repo};
 use crate::support::hub::{FakeHub, Published, builder, environment, fast};
 use crate::support::packs::VARIANT;
 use crate::support::server::{Reply, Server};
 use crate::support::tree;
+use crate::support::trust::verify;
 
 #[test]
 fn a_cold_kernel_takes_one_request_for_each_thing_and_a_warm_one_none() {
@@ -24,8 +24,9 @@ fn a_cold_kernel_takes_one_request_for_each_thing_and_a_warm_one_none() {
     asked.sort();
     asked.dedup();
     assert_eq!(asked.len(), fake.paths().len(), "something was asked for twice: {:?}", fake.paths());
-    // refs, build/, the build, the publisher; metadata and the other files, two of which are alike; one redirect.
-    assert_eq!(asked.len(), 4 + 1 + 4 + 1, "{asked:?}");
+    // refs, build/, the build; metadata and the other files, two of which are alike; one redirect. Nobody is asked about a
+    // publisher that the policy trusts by its name.
+    assert_eq!(asked.len(), 3 + 1 + 4 + 1, "{asked:?}");
     let snapshot = &cold.fetched.snapshot;
     let anchor = snapshot.anchor();
     assert!(
@@ -56,12 +57,6 @@ fn a_cold_kernel_takes_one_request_for_each_thing_and_a_warm_one_none() {
         assert!(bring(&offline, revision).unwrap().fetched.from_cache);
     }
     assert_eq!((fake.paths().len(), tree::list(home.path())), (before.0 + 1, before.1));
-    // The publisher is on record, with a date and an expiry, for this endpoint.
-    let publisher = offline.hub().publisher("kernels-community").unwrap();
-    assert_eq!(publisher.trusted, Some(true));
-    assert!(publisher.expires_at > publisher.checked_at);
-    let elsewhere = builder("http://127.0.0.1:9", home.path()).build().unwrap();
-    assert_eq!(elsewhere.hub().publisher("kernels-community"), None);
 }
 
 #[test]

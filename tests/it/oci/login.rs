@@ -16,6 +16,7 @@ fn kernelhub(docker_config: &Path, arguments: &[&str]) -> Output {
         .args(arguments)
         .env("DOCKER_CONFIG", docker_config)
         .env("KERNELHUB_LOG", "trace")
+        .env("KERNELHUB_POLICY", crate::support::trust::file("http://127.0.0.1:9"))
         .output()
         .unwrap()
 }

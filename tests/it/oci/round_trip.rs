@@ -3,11 +3,11 @@
 use kernelhub::fetch::{Cache, FetchError, FetchOptions, Fetcher, Location, NoProgress, Reuse};
 use kernelhub::hint::Hint as _;
 use kernelhub::oci::{ARTIFACT_TYPE, OciError, VARIANT_MEDIA_TYPE};
-use kernelhub::verify::verify;
 
 use super::registry::Registry;
 use super::{pull, push};
 use crate::support::packs::{Published, VARIANT};
+use crate::support::trust::verify;
 
 #[test]
 fn a_pushed_kernel_is_pulled_by_tag_and_by_digest() {
@@ -136,11 +136,15 @@ fn the_program_pushes_and_loads_a_real_pack() {
         return;
     };
     let home = tempfile::tempdir().unwrap();
+    // The signature travels with the archive, and is all that these packs are trusted by.
+    let policy = home.path().join("policy.toml");
+    crate::support::trust::write(&policy, &crate::support::embedded::policy_text(&packs));
     let run = |arguments: &[&str]| {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_kernelhub"))
             .args(arguments)
             .arg("--json")
             .env("DOCKER_CONFIG", home.path())
+            .env("KERNELHUB_POLICY", &policy)
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

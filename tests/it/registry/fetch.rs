@@ -10,12 +10,12 @@ use kernelhub::fetch::{
     Cache, FetchError, FetchOptions, Fetched, Fetcher, Location, NoProgress, Progress, RetryPolicy, Reuse,
 };
 use kernelhub::hint::Hint as _;
-use kernelhub::verify::verify;
 
 use crate::support::hub::serve;
 use crate::support::packs::Published;
 use crate::support::server::{Reply, Server};
 use crate::support::tree;
+use crate::support::trust::verify;
 
 fn fetcher(offline: bool) -> Fetcher {
     Fetcher::new(FetchOptions { offline, timeout: Duration::from_secs(10), ..FetchOptions::default() })

@@ -95,6 +95,6 @@ fn long_names_survive_the_way_through_an_archive() {
             kernelhub::fetch::Reuse::IfPresent,
         )
         .unwrap();
-    let verified = kernelhub::verify::verify(&fetched.snapshot).unwrap();
+    let verified = crate::support::trust::verify(&fetched.snapshot).unwrap();
     assert_eq!(verified.text(&name.parse().unwrap()), Some("x"));
 }

@@ -6,10 +6,10 @@ use kernelhub::fetch::{Cache, FetchOptions, Fetcher, Location, NoProgress, Reuse
 use kernelhub::hint::Hint as _;
 use kernelhub::manifest::KernelManifest;
 use kernelhub::pack::{PackError, Publication};
-use kernelhub::verify::verify;
 
 use crate::support::packs::{Published, write_files};
 use crate::support::tree;
+use crate::support::trust::verify;
 
 fn publication(published: &Published) -> Publication {
     Publication::open(&published.manifest_path()).unwrap()

@@ -9,10 +9,11 @@ use kernelhub::fetch::{Cache, FetchOptions, Fetcher, Location, NoProgress, Reuse
 use kernelhub::hint::Hint as _;
 use kernelhub::manifest::Metadata;
 use kernelhub::pack;
-use kernelhub::verify::{VerifyError, verify};
+use kernelhub::verify::VerifyError;
 use tempfile::TempDir;
 
 use crate::support::packs::{Published, library, spec, write_files};
+use crate::support::trust::verify;
 
 struct Installed {
     published: Published,

@@ -8,11 +8,16 @@ use kernelhub::bind::LayerKernel;
 use kernelhub::fetch::Location;
 use kernelhub::hub::{Hub, HubBuilder};
 use kernelhub::manifest::KernelManifest;
+use kernelhub::policy::{Policy, PublicKey};
 use kernelhub::variant::DeviceKey;
+
+use super::trust;
 
 /// Names the folder of archives and manifests. Set: a kernel that is absent is a failure. Unset: the workspace's own
 /// registry is taken when it is there, and the tests that need it skip with a reason when it isn't.
 const VARIABLE: &str = "KERNELHUB_TEST_REGISTRY";
+/// The public key of the registry's packs.
+const PUBLIC_KEY: &str = "kernelhub.pub";
 
 pub(crate) const NAMES: [&str; 4] = ["rmsnorm", "rotary", "activation", "flash-attn2"];
 
@@ -39,10 +44,25 @@ pub(crate) fn registry() -> Option<PathBuf> {
 /// A hub's settings with the manifests of the registry.
 pub(crate) fn builder(registry: &Path) -> HubBuilder {
     let newer = NEWER.iter().filter(|name| registry.join(format!("{name}.toml")).is_file());
-    NAMES.iter().chain(newer).fold(Hub::builder().offline(true), |builder, name| {
+    NAMES.iter().chain(newer).fold(Hub::builder().offline(true).policy(policy(registry)), |builder, name| {
         let (manifest, location) = manifest(registry, name);
         builder.manifest(manifest, location)
     })
+}
+
+/// The registry's packs are trusted by the key that signed them, and by nothing else.
+pub(crate) fn policy(registry: &Path) -> Policy {
+    trust::policy_of(&policy_text(registry))
+}
+
+/// The text of that policy.
+pub(crate) fn policy_text(registry: &Path) -> String {
+    let path = registry.join(PUBLIC_KEY);
+    let key = std::fs::read_to_string(&path).unwrap_or_else(|error| {
+        panic!("{}: {error}; `cargo xtask fetch-kernels` signs the packs with a key and puts it there", path.display())
+    });
+    let key: PublicKey = key.parse().unwrap();
+    format!("schema = 1\n[[publisher]]\nname = \"kernelhub\"\nkeys = [\"{key}\"]\n")
 }
 
 pub(crate) fn manifest(registry: &Path, name: &str) -> (KernelManifest, Location) {

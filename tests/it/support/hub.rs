@@ -244,9 +244,11 @@ pub(crate) fn fast() -> FetchOptions {
 /// What the environment of a user of this Hub says.
 pub(crate) fn environment(endpoint: &str, home: &Path, more: &[(&str, &str)]) -> Environment {
     let home = home.to_str().unwrap();
+    let policy = super::trust::file(endpoint);
     Environment::read_with(&|name| match name {
         "HF_ENDPOINT" => Some(endpoint.into()),
         "HF_HOME" => Some(home.into()),
+        "KERNELHUB_POLICY" if !more.iter().any(|(key, _)| *key == name) => Some(policy.clone().into()),
         _ => more.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into()),
     })
     .unwrap()

@@ -6,4 +6,6 @@ pub(crate) mod hub;
 pub(crate) mod native;
 pub(crate) mod packs;
 pub(crate) mod server;
+pub(crate) mod sigstore;
 pub(crate) mod tree;
+pub(crate) mod trust;

@@ -122,6 +122,7 @@ impl NativePack {
         Hub::builder()
             .cache(self.cache.path())
             .offline(true)
+            .policy(super::trust::policy())
             .manifest(self.manifest.clone(), self.location())
             .build()
             .unwrap()

@@ -21,6 +21,13 @@ pub(crate) fn list(root: &Path) -> Vec<String> {
     found
 }
 
+/// Gives a file of a cache other bytes.
+pub(crate) fn overwrite(path: &Path, bytes: &[u8]) {
+    // Unpacked files may be read-only, and a hard link of another place must not change with this one.
+    fs::remove_file(path).ok();
+    fs::write(path, bytes).unwrap();
+}
+
 /// What is in a cache beside its lock files: files only.
 pub(crate) fn cached(root: &Path) -> Vec<String> {
     list(root).into_iter().filter(|path| !path.starts_with("locks") && !root.join(path).is_dir()).collect()

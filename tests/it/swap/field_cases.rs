@@ -127,6 +127,7 @@ fn f37_one_kernel_is_turned_off_or_used_alone() {
         let environment = kernelhub::fetch::Environment::read_with(&lookup).unwrap();
         let hub = kernelhub::hub::Hub::builder()
             .environment(environment)
+            .policy(crate::support::trust::policy())
             .manifest(pack.manifest().clone(), pack.location())
             .build()
             .unwrap();

@@ -14,6 +14,7 @@ use kernelhub::system::SystemInfo;
 use kernelhub::variant::{Arch, DeviceKey, Os};
 
 use crate::support::native::{NativePack, layer, norm_layer};
+use crate::support::trust;
 
 /// Norms of these widths, at `layers.<index>.norm`.
 fn slots(widths: &[usize]) -> Slots {
@@ -109,9 +110,16 @@ fn a_folder_is_a_kernel_and_is_verified_as_one() {
     let pack = NativePack::kit("in-a-folder", &norm_layer("RMSNorm", "count_rms_norm"));
     let place = tempfile::tempdir().unwrap();
     let folder = checkout(&pack, place.path());
-    let hub = || Hub::builder().cache(place.path().join("cache")).offline(true).build().unwrap();
+    let hub = || {
+        let builder = Hub::builder().cache(place.path().join("cache")).offline(true);
+        builder.policy(trust::policy_with_folder(place.path())).build().unwrap()
+    };
     let (shared, slots) = (hub(), slots(&[8]));
     let config = config(&format!("RMSNorm = '{}:RMSNorm'", folder.display()));
+    // A configuration can lie beside weights that anybody published, so that a path in it is no word of the user's.
+    let stranger = Hub::builder().cache(place.path().join("cache")).offline(true).policy(trust::policy());
+    let error = slots.use_kernels(&stranger.build().unwrap(), &config).unwrap_err();
+    assert!(error.hint().unwrap().contains(&format!("`kernelhub trust folder {}`", folder.display())), "{error:?}");
     let report = slots.use_kernels(&shared, &config).unwrap();
     assert_eq!(took(&report.layers[0].outcome), "local/in-a-folder@v1:RMSNorm");
     let kernel = shared.get_folder(&folder, DeviceKey::Cpu).unwrap();
@@ -144,7 +152,7 @@ fn a_folder_in_a_kernels_place_is_told_in_the_report() {
         _ => None,
     };
     let environment = kernelhub::fetch::Environment::read_with(&lookup).unwrap();
-    let hub = Hub::builder().environment(environment).offline(true).build().unwrap();
+    let hub = Hub::builder().environment(environment).offline(true).policy(trust::policy()).build().unwrap();
     let report = slots(&[8]).use_kernels(&hub, &config("RMSNorm = 'kernelhub-tests/replaced@v9'")).unwrap();
     let note = format!("kernelhub-tests/replaced is taken from the local folder {}", folder.display());
     assert_eq!(report.notes, std::slice::from_ref(&note));
@@ -196,7 +204,7 @@ fn ranges_go_by_the_capability_of_the_machine() {
     let json = r#"{"key": "cuda", "index": 0, "name": "gpu", "route": "native", "capability": "9.0"}"#;
     machine.devices.push(serde_json::from_str(json).unwrap());
     let place = tempfile::tempdir().unwrap();
-    let hub = Hub::builder().cache(place.path()).offline(true).system(machine).build().unwrap();
+    let hub = Hub::builder().cache(place.path()).offline(true).policy(trust::policy()).system(machine).build().unwrap();
     assert_eq!((hub.capability(DeviceKey::Cuda), hub.capability(DeviceKey::Rocm)), (Some(90), None));
 
     let slots = slots(&[8]);

@@ -12,15 +12,16 @@ use super::super::listing::variant_hash;
 use super::super::{LockError, Locks, commit_id, named};
 use super::{BUNDLE_SCHEMA, BundledBuild, Exported, INDEX_FILE, Index, listing_path, place};
 use crate::digest::Sha256Digest;
-use crate::fetch::{CacheEntry, HubPlace, Snapshot, TreeFile};
+use crate::fetch::{CacheEntry, Cancel, Cost, HubPlace, Session, Snapshot, TreeFile};
 use crate::hub::{Hub, Selection};
-use crate::manifest::{LOCK_FILE, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, SIGNATURE_FILE};
+use crate::manifest::{LOCK_FILE, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, SIGNATURE_FILES};
 use crate::names::RelativePath;
 use crate::variant::Variant;
 use crate::verify::{VerifiedSnapshot, verify};
 
 impl Hub {
-    /// Writes locked kernels from the cache into one file. Makes no request.
+    /// Writes locked kernels from the cache into one file. Makes no request for them; the Hub is asked about a publisher
+    /// where its word counts and is not on record.
     ///
     /// The file appears under its name by one rename; it is a `.tar`, compressed where its name ends in `.zst`.
     ///
@@ -76,7 +77,9 @@ impl Hub {
             kernel: named(&kernel.repo, &kernel.version),
             variant: variant.to_string(),
         })?;
-        Ok(verify(&snapshot).map_err(crate::hub::HubError::from)?)
+        let (cancel, cost) = (Cancel::default(), Cost::default());
+        let admission = self.admit_locked(kernel, &Session::new(&*self.progress, &cancel, &cost))?;
+        Ok(verify(&snapshot, &admission).map_err(crate::hub::HubError::from)?)
     }
 
     /// The cache's copy of a locked build.
@@ -204,8 +207,8 @@ fn write_tar(file: &mut File, locks: &Locks, builds: &[BundledBuild], sources: &
         }
         let listed = verified.metadata().digest.iter().flat_map(|digest| digest.files.keys().map(RelativePath::as_str));
         let root = verified.root();
-        let has_signature = root.join(SIGNATURE_FILE).is_file();
-        for name in [METADATA_FILE].into_iter().chain(has_signature.then_some(SIGNATURE_FILE)).chain(listed) {
+        let signatures = SIGNATURE_FILES.into_iter().filter(|name| root.join(name).is_file());
+        for name in [METADATA_FILE].into_iter().chain(signatures).chain(listed) {
             let path = root.join(name);
             let content = File::open(&path).map_err(LockError::io("open", &path))?;
             let bytes = content.metadata().map_err(LockError::io("look at", &path))?.len();

@@ -16,13 +16,16 @@ use crate::manifest::{
     KernelVersion, LOCK_FILE, MAX_METADATA_BYTES, METADATA_FILE, Metadata, Pin, PinnedKernel, SIDECAR_FILE,
 };
 use crate::names::RelativePath;
+use crate::policy::Origin;
 use crate::variant::Variant;
-use crate::verify::verify;
+use crate::verify::{SignedBuild, check_signature, inspect};
 
 /// A build of the bundle that was checked.
 struct Checked<'a> {
     kernel: &'a PinnedKernel,
     variant: Variant,
+    /// Its version, by its metadata.
+    version: u32,
     /// Its folder in the bundle.
     folder: String,
     listing: Option<Vec<TreeFile>>,
@@ -42,7 +45,7 @@ impl Hub {
     ///
     /// # Errors
     /// [`LockError::BundleDigest`], [`LockError::Archive`] for a bundle that breaks the archive rules,
-    /// [`LockError::Bundle`] for one that holds more or less than it announces, [`LockError::Violations`] for a build
+    /// [`LockError::Hub`] for a build that the policy does not admit from an archive, [`LockError::Bundle`] for one that holds more or less than it announces, [`LockError::Violations`] for a build
     /// that is not as locked, [`LockError::NotTheProjects`], [`LockError::Format`], [`LockError::Io`].
     pub fn import(
         &self,
@@ -70,8 +73,28 @@ impl Hub {
                 check_project(file, build, project)?;
             }
         }
+        for build in &checked {
+            self.check_trust(&root, build)?;
+        }
         let present = self.place(file, &root, &checked)?;
         Ok(Imported { builds, present, anchored: expected.is_some() || project.is_some() })
+    }
+
+    /// Whether the policy admits a build of a bundle. Whoever made the bundle could write any name into it, so that it
+    /// counts as an archive, whatever it says that its builds are of.
+    fn check_trust(&self, root: &Path, build: &Checked<'_>) -> Result<(), LockError> {
+        let Checked { kernel, variant, folder, version, .. } = build;
+        let (cancel, cost) = (Cancel::default(), Cost::default());
+        let session = Session::new(&*self.progress, &cancel, &cost);
+        let admission = self.admit(&kernel.repo, &Origin::Archive, self.hub(), &session)?;
+        let root = root.join(folder);
+        let metadata = fs::read(root.join(METADATA_FILE)).map_err(LockError::io("read", root.join(METADATA_FILE)))?;
+        let build = SignedBuild { repo: &kernel.repo, version: *version, variant, root: &root, blobs: None };
+        let status = check_signature(&build, &admission, &metadata).map_err(crate::hub::HubError::from)?;
+        if let Some(warning) = status.warning() {
+            self.progress.note(&format!("{} ({variant}): {warning}", kernel.repo));
+        }
+        Ok(())
     }
 
     /// Moves every checked build to its place. Returns how many were there already.
@@ -108,7 +131,7 @@ impl Hub {
         let Some(snapshot) = self.locked_snapshot(build.kernel, build.variant)? else { return Ok(false) };
         let Some((_, expected)) = place(build.kernel, build.variant) else { return Ok(false) };
         let metadata = read_text(&snapshot.root().join(METADATA_FILE), MAX_METADATA_BYTES)?.unwrap_or_default();
-        Ok(Sha256Digest::of(metadata.as_bytes()) == expected && verify(&snapshot).is_ok())
+        Ok(Sha256Digest::of(metadata.as_bytes()) == expected && inspect(&snapshot).is_ok())
     }
 
     /// Places one build. Returns it, where nothing was in its place before.
@@ -118,7 +141,7 @@ impl Hub {
         build: &'a Checked<'_>,
         session: &Session<'_>,
     ) -> Result<Option<Placed<'a>>, LockError> {
-        let Checked { kernel, variant, folder, listing } = build;
+        let Checked { kernel, variant, folder, listing, .. } = build;
         let folder = root.join(folder);
         match &kernel.pin {
             Pin::Archive(artifacts) => {
@@ -235,7 +258,7 @@ fn check<'a>(
                 found.insert(inside, *digest);
             }
         }
-        let violations = violations(file, root, &folder, build, metadata_sha256, &found)?;
+        let (violations, stated) = violations(file, root, &folder, build, metadata_sha256, &found)?;
         if !violations.is_empty() {
             return Err(LockError::Violations { kernel: name, variant: build.variant.to_string(), violations });
         }
@@ -243,7 +266,7 @@ fn check<'a>(
         if listing.is_some() {
             claimed.extend(files.keys().map(RelativePath::as_str).filter(|path| *path == listing_path(&folder)));
         }
-        checked.push(Checked { kernel, variant: build.variant, folder, listing });
+        checked.push(Checked { kernel, variant: build.variant, version: stated, folder, listing });
     }
     match files.keys().find(|path| !claimed.contains(path.as_str())) {
         Some(stranger) => Err(refuse(format!("{stranger} belongs to none of its builds"))),
@@ -273,7 +296,7 @@ fn read_listing(
     Ok(Some(files))
 }
 
-/// In what the files of a build are not as locked.
+/// In what the files of a build are not as locked; and its version, by its metadata.
 fn violations(
     file: &Path,
     root: &Path,
@@ -281,7 +304,7 @@ fn violations(
     build: &BundledBuild,
     expected: Sha256Digest,
     found: &BTreeMap<RelativePath, Sha256Digest>,
-) -> Result<Vec<Violation>, LockError> {
+) -> Result<(Vec<Violation>, u32), LockError> {
     let anchor = |kind, actual: Option<String>| Violation {
         kind,
         path: METADATA_FILE.to_owned(),
@@ -291,9 +314,9 @@ fn violations(
     let actual = found.iter().find(|(path, _)| path.as_str() == METADATA_FILE).map(|(_, digest)| *digest);
     // The anchor first: metadata that is not the locked one says nothing about the other files.
     match actual {
-        None => return Ok(vec![anchor(ViolationKind::FileMissing, None)]),
+        None => return Ok((vec![anchor(ViolationKind::FileMissing, None)], 0)),
         Some(actual) if actual != expected => {
-            return Ok(vec![anchor(ViolationKind::MetadataMismatch, Some(format!("sha256 {actual}")))]);
+            return Ok((vec![anchor(ViolationKind::MetadataMismatch, Some(format!("sha256 {actual}")))], 0));
         }
         Some(_) => {}
     }
@@ -308,7 +331,7 @@ fn violations(
     };
     violations.extend(metadata.identity_violations(&build.repo, version, &build.variant));
     violations.sort();
-    Ok(violations)
+    Ok((violations, metadata.version))
 }
 
 /// Whether the project locks a build of the bundle to the same bytes.
