@@ -31,7 +31,11 @@
 pub mod bind;
 pub mod digest;
 pub mod dtype;
+pub mod elf;
 pub mod fetch;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "wgpu")]
 pub mod gpu;
 pub mod hint;

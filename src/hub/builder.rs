@@ -13,6 +13,8 @@ use crate::fetch::{
 use crate::manifest::KernelManifest;
 use crate::names::RepoId;
 use crate::system::SystemInfo;
+use crate::verify::VerifyOptions;
+use crate::verify::elf::ScanRules;
 
 /// Settings of a [`Hub`]. What is not set comes from the environment; see [`crate::fetch`].
 #[derive(Default)]
@@ -29,6 +31,7 @@ pub struct HubBuilder {
     manifests: Vec<(KernelManifest, Location)>,
     progress: Option<Box<dyn Progress + Send>>,
     system: Option<SystemInfo>,
+    verify: VerifyOptions,
 }
 
 impl std::fmt::Debug for HubBuilder {
@@ -119,6 +122,13 @@ impl HubBuilder {
         self
     }
 
+    /// How strictly libraries are scanned before they are loaded. Default: [`ScanRules::default`].
+    #[must_use]
+    pub fn scan_rules(mut self, rules: ScanRules) -> Self {
+        self.verify.rules = rules;
+        self
+    }
+
     /// The hub. Touches neither the network nor a GPU.
     ///
     /// # Errors
@@ -157,6 +167,7 @@ impl HubBuilder {
             sources,
             manifests: kernels,
             progress: self.progress.unwrap_or_else(|| Box::new(NoProgress)),
+            verify: self.verify,
             machine: self.system.map_or_else(Machine::probe, Machine::described).into(),
             kernels: std::sync::Mutex::default(),
             layers: std::sync::Mutex::default(),

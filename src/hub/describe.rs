@@ -9,7 +9,7 @@ use crate::fetch::{Builds, Cancel, Cost, PublishedVersion, Revision, Session, So
 use crate::manifest::{KernelManifest, LayerSpec, Metadata, hub_manifests};
 use crate::names::RepoId;
 use crate::resolve::{Request, Resolution, resolve};
-use crate::verify::verify;
+use crate::verify::verify_with;
 
 /// One version of a kernel and its builds.
 #[derive(Debug, Clone, Serialize)]
@@ -87,7 +87,7 @@ impl Hub {
         if let Some(manifest) = &manifest {
             let mut fetched = manifest.artifacts.iter().filter_map(|artifact| self.cache.snapshot(manifest, artifact));
             // What is damaged describes nothing; `cache verify` names it.
-            if let Some(verified) = fetched.find_map(|snapshot| verify(&snapshot).ok()) {
+            if let Some(verified) = fetched.find_map(|snapshot| verify_with(&snapshot, &self.verify).ok()) {
                 layers.clone_from(&verified.layers().layers);
                 cached = Some(verified.metadata().clone());
             }

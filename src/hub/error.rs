@@ -1,6 +1,7 @@
 //! Which stage of a kernel's path failed.
 
 use crate::bind::BindError;
+use crate::digest::Violation;
 use crate::fetch::{FetchError, Revision};
 use crate::hint::Hint;
 use crate::load::LoadError;
@@ -42,6 +43,16 @@ pub enum HubError {
         /// What went wrong with it.
         #[source]
         source: Box<HubError>,
+    },
+    /// The cache has no such build.
+    #[error("{repo}@{revision} is not in the cache{}", other_builds(*.others))]
+    NotCached {
+        /// The kernel.
+        repo: RepoId,
+        /// What was asked for.
+        revision: Revision,
+        /// How many builds of it the cache has that do not fit this machine.
+        others: usize,
     },
     /// A kernel was named without a version, and the default table has none for it.
     #[error("{repo} is named without a version; {}", known_versions(.known))]
@@ -95,6 +106,10 @@ pub enum HubError {
     },
 }
 
+fn other_builds(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" for this machine; it has {others} builds for others") }
+}
+
 fn known_versions(known: &[u32]) -> String {
     if known.is_empty() {
         return "no version of it is".to_owned();
@@ -117,6 +132,20 @@ fn own_kernel_hint(repo: &RepoId) -> String {
     }
 }
 
+impl HubError {
+    /// What is not as published, not to be loaded, or does not fit, whichever stage found it. Empty for the other errors.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        match self {
+            Self::Fetch(source) => source.violations(),
+            Self::Verify(source) => source.violations(),
+            Self::Load(source) => source.violations(),
+            Self::DependencyFailed { source, .. } => source.violations(),
+            _ => &[],
+        }
+    }
+}
+
 impl Hint for HubError {
     fn hint(&self) -> Option<String> {
         match self {
@@ -125,6 +154,10 @@ impl Hint for HubError {
             Self::Unknown { known, .. } if !known.is_empty() => Some("ask for one of the known versions".to_owned()),
             Self::Unknown { repo, .. } if repo.owner() == "kernelhub" => Some(own_kernel_hint(repo)),
             Self::Unknown { .. } => Some("name the kernel's manifest, a file or a URL, with --manifest".to_owned()),
+            Self::NotCached { others: 0, repo, revision } => {
+                Some(format!("`kernelhub get {repo}@{revision}` brings it"))
+            }
+            Self::NotCached { .. } => Some("--all-variants checks those, too".to_owned()),
             Self::NoVersion { repo, known } => Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1))),
             Self::Resolve { repo, source, .. } => {
                 let others = format!("`kernelhub versions {repo}` shows whether another version fits");

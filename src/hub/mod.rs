@@ -23,6 +23,7 @@ pub mod lock;
 mod machine;
 mod prefetch;
 mod provider;
+mod verify;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,6 +37,7 @@ pub use describe::{KernelDescription, VersionBuilds};
 pub use error::HubError;
 pub use kernel::{Kernel, KernelTimes};
 pub use prefetch::{Prefetched, Selection};
+pub use verify::VerifiedBuild;
 
 use self::machine::Machine;
 use crate::bind::{Code, LayerKernel};
@@ -46,7 +48,8 @@ use crate::load::KernelLibrary;
 use crate::manifest::KernelManifest;
 use crate::names::RepoId;
 use crate::variant::{DeviceKey, Variant};
-use crate::verify::VerifiedSnapshot;
+use crate::verify::elf::Finding;
+use crate::verify::{VerifiedSnapshot, VerifyOptions};
 
 /// The owner of this project's own kernels.
 const OWN_OWNER: &str = "kernelhub";
@@ -61,6 +64,7 @@ pub struct Hub {
     /// Manifests given by the caller.
     manifests: Vec<KernelManifest>,
     progress: Box<dyn Progress + Send>,
+    verify: VerifyOptions,
     machine: Mutex<Machine>,
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
     layers: Mutex<HashMap<(KernelKey, String), Arc<LayerKernel>>>,
@@ -166,8 +170,23 @@ impl Hub {
         fetched.bytes_fetched = cost.bytes();
         let clock = Instant::now();
         let code = self.load(&snapshot, device)?;
+        let mut notes = notes;
+        match &code {
+            Code::Native(library) => notes.extend(self.noted(library.findings())),
+            #[cfg(feature = "wgpu")]
+            Code::Shader(_) => {}
+        }
         let times = KernelTimes { resolve_ms, load_ms: milliseconds(clock), ..times };
         Ok(Kernel { resolution, snapshot, fetched, repaired, code, times, dependencies, source, notes })
+    }
+
+    /// Tells whoever watches of what the scan of libraries warns of.
+    fn noted(&self, findings: &[Finding]) -> Vec<String> {
+        let notes: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        for note in &notes {
+            self.progress.note(note);
+        }
+        notes
     }
 
     /// The versions that the first source that has the kernel has, ascending, with that source's name.

@@ -11,7 +11,7 @@ use crate::manifest::{KernelManifest, Source as ManifestSource};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, resolve};
 use crate::variant::{DeviceKey, Variant};
-use crate::verify::{VerifiedSnapshot, VerifyError, verify};
+use crate::verify::{VerifiedSnapshot, VerifyError, verify_with};
 
 /// Which builds of a kernel to bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -159,15 +159,15 @@ impl Hub {
         let fetched = source.fetch(builds, *chosen, session)?;
         times.fetch_ms = milliseconds(clock);
         let clock = Instant::now();
-        let verified = verify(&fetched.snapshot);
+        let verified = verify_with(&fetched.snapshot, &self.verify);
         times.verify_ms = milliseconds(clock);
-        let done = |snapshot, fetched, repaired, times| Prefetched {
+        let done = |snapshot: VerifiedSnapshot, fetched, repaired, times| Prefetched {
+            notes: [builds.notes.clone(), self.noted(snapshot.findings())].concat(),
             snapshot: self.with_layers(snapshot),
             fetched,
             repaired,
             times,
             source: source.name(),
-            notes: builds.notes.clone(),
         };
         // Offline means what is here: damage is said, whatever could be fetched from this machine.
         let may_repair = !self.options.offline && *fetched.snapshot.anchor() != Anchor::Local;
@@ -182,7 +182,7 @@ impl Hub {
         let again = source.fetch(builds, *chosen, &Session { reuse: Reuse::Replace, ..*session })?;
         times.fetch_ms += milliseconds(clock);
         let clock = Instant::now();
-        let snapshot = verify(&again.snapshot)?;
+        let snapshot = verify_with(&again.snapshot, &self.verify)?;
         times.verify_ms += milliseconds(clock);
         let requests = fetched.requests + again.requests;
         let bytes_fetched = fetched.bytes_fetched + again.bytes_fetched;

@@ -1,6 +1,7 @@
 //! From files on disk to bytes that may be loaded.
 //!
-//! Owns: the check of every file of a build against its `metadata.json`, and of that against its anchor. Refuses: the
+//! Owns: the check of every file of a build against its `metadata.json`, and of that against its anchor; the scan of its
+//! libraries ([`elf`]). Refuses: the
 //! network, and to repair: what is wrong is reported, all of it at once. (Who is trusted is decided before a fetch.)
 //!
 //! Leaves behind a [`VerifiedSnapshot`], which only [`verify`] makes: whoever holds one holds bytes that had their
@@ -12,12 +13,15 @@
 //! folder. Texts stay in memory. The price is one copy of each library per process, in memory that the system can share
 //! with no other process; and that a library cannot find siblings by its own path.
 
+pub mod elf;
 mod error;
 mod library;
+mod options;
 mod read;
 mod snapshot;
 mod walk;
 
 pub use error::VerifyError;
 pub use library::VerifiedLibrary;
-pub use snapshot::{MAX_FILES, MAX_TEXT_BYTES, VerifiedSnapshot, verify};
+pub use options::VerifyOptions;
+pub use snapshot::{MAX_FILES, MAX_TEXT_BYTES, VerifiedSnapshot, verify, verify_with};

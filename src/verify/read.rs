@@ -79,7 +79,7 @@ impl ReadFiles {
             return Err(VerifyError::TextTooLarge { path: path.to_path_buf(), maximum: MAX_TEXT_BYTES });
         }
         if let Some(library) = library {
-            self.libraries.push(library.seal(digest)?);
+            self.libraries.push(library.seal(relative.clone(), digest)?);
         }
         if let Some(text) = text.and_then(|text| String::from_utf8(text).ok()) {
             self.texts.insert(relative.clone(), text);

@@ -5,13 +5,15 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
+use super::elf::{Finding, ScanRules, Severity, fit, is_scanned};
 use super::read::ReadFiles;
 use super::walk::{Found, io_error, not_a_file, open_regular, place_of, walk};
-use super::{VerifiedLibrary, VerifyError};
+use super::{VerifiedLibrary, VerifyError, VerifyOptions};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::fetch::{Anchor, Snapshot};
 use crate::manifest::{LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::{RelativePath, RepoId};
+use crate::system::linker::Linker;
 use crate::variant::Variant;
 
 /// Most files and folders in a build.
@@ -32,6 +34,8 @@ pub struct VerifiedSnapshot {
     layers: LayersFile,
     texts: BTreeMap<RelativePath, String>,
     libraries: Vec<VerifiedLibrary>,
+    rules: ScanRules,
+    findings: Vec<Finding>,
     files: usize,
     bytes: u64,
 }
@@ -119,6 +123,26 @@ impl VerifiedSnapshot {
         self.texts.get(path).map(String::as_str)
     }
 
+    /// What the scan of its libraries warns of, from their files alone; what is refused is an error of [`verify`].
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The rules that its libraries were scanned by.
+    #[must_use]
+    pub fn rules(&self) -> &ScanRules {
+        &self.rules
+    }
+
+    /// What a machine and a process say to its libraries: those that they need and that are not there, or are too old.
+    /// Both what is refused and what is warned of.
+    #[must_use]
+    pub fn fit(&self, linker: &Linker) -> Vec<Finding> {
+        let facts = self.libraries.iter().filter_map(|library| Some((library.relative(), library.facts()?)));
+        facts.flat_map(|(path, facts)| fit(path.as_str(), facts, linker, &self.rules)).collect()
+    }
+
     /// How many files were hashed, `metadata.json` not counted.
     #[must_use]
     pub fn files(&self) -> usize {
@@ -138,8 +162,17 @@ impl VerifiedSnapshot {
 /// [`VerifyError::Violations`] with everything that is not as published: a `metadata.json` that is not the anchored one
 /// or is about another kernel, files with other bytes, missing files, files that the digest does not list, links and
 /// other things that are no regular file. [`VerifyError::Absent`], [`VerifyError::Io`] and the other variants when the
-/// files cannot be read or the texts in them are outside their format.
+/// files cannot be read or the texts in them are outside their format. [`VerifyError::Unloadable`] where everything is as
+/// published, and the scan refuses a library.
 pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
+    verify_with(snapshot, &VerifyOptions::default())
+}
+
+/// As [`verify`], by other settings.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_with(snapshot: &Snapshot, options: &VerifyOptions) -> Result<VerifiedSnapshot, VerifyError> {
     let (repo, version, variant) = (snapshot.repo(), snapshot.version(), snapshot.variant());
     let root = snapshot.root();
     let refuse =
@@ -188,6 +221,18 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
     if !violations.is_empty() {
         return refuse(violations);
     }
+    // Last: of bytes that are not the published ones, what they are is of no interest.
+    let mut findings = Vec::new();
+    if is_scanned(variant) {
+        for library in &mut read.libraries {
+            findings.extend(library.scan(variant, &options.rules)?);
+        }
+    }
+    let refused = findings.iter().filter(|finding| finding.severity == Severity::Refuse);
+    let violations: Vec<Violation> = refused.map(Finding::violation).collect();
+    if !violations.is_empty() {
+        return Err(VerifyError::Unloadable { repo: repo.clone(), version, variant: *variant, violations });
+    }
     let layers_path = RelativePath::from_str(LAYERS_FILE).ok();
     let layers = match layers_path.and_then(|path| read.texts.get(&path)) {
         Some(text) => LayersFile::parse(text, &root.join(LAYERS_FILE).display().to_string()).map_err(|source| {
@@ -211,6 +256,8 @@ pub fn verify(snapshot: &Snapshot) -> Result<VerifiedSnapshot, VerifyError> {
         files: metadata_free_count(&read.digests),
         texts: read.texts,
         libraries: read.libraries,
+        rules: options.rules,
+        findings,
         bytes: read.bytes,
     })
 }

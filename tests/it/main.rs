@@ -23,6 +23,7 @@ mod oci;
 mod parity;
 mod registry;
 mod resolve;
+mod scan;
 mod support;
 #[cfg(feature = "cli")]
 mod swap;

@@ -32,7 +32,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Some(revision) => revision.clone(),
         None => hub.default_version(repo)?.into(),
     };
-    let kernel = hub.get(repo, revision, options.device)?;
+    let kernel = match hub.get(repo, revision, options.device) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            if options.json && !error.violations().is_empty() {
+                crate::print_json(&json!({ "repo": repo, "violations": error.violations() }))?;
+            }
+            return Err(error.into());
+        }
+    };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&as_json(&kernel)).map_err(Failure::plain)?);
         return Ok(());

@@ -8,6 +8,7 @@ mod output;
 
 mod bundle;
 mod cache;
+mod check_abi;
 mod completions;
 mod devices;
 mod environment;
@@ -25,6 +26,7 @@ mod pack;
 mod progress;
 mod push;
 mod size;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -68,6 +70,10 @@ enum Command {
     Export(bundle::ExportOptions),
     /// Take the kernels of such a file into the cache, all or none of them.
     Import(bundle::ImportOptions),
+    /// Read, hash and scan what the cache has of a kernel, without loading it. Exit code 1 on any violation.
+    Verify(verify::Options),
+    /// Hold a build's libraries to the limits of `manylinux_2_28`. Exit code 1 when one goes beyond them.
+    CheckAbi(check_abi::Options),
     /// Make an archive and its manifest from a kernel's files.
     Pack(pack::Options),
     /// Publish a packed kernel to an OCI registry or into a folder.
@@ -100,6 +106,8 @@ fn main() -> ExitCode {
         Command::Export(options) => bundle::run_export(&options),
         Command::Import(options) => bundle::run_import(&options),
         Command::Completions(options) => completions::run(&options),
+        Command::Verify(options) => verify::run(&options),
+        Command::CheckAbi(options) => check_abi::run(&options),
         Command::Pack(options) => pack::run(&options),
         Command::Push(options) => push::run(&options),
         Command::Generate(options) => generate::run(&options),

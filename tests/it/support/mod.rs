@@ -1,5 +1,6 @@
 //! What several rooms' tests share.
 
+pub(crate) mod elf;
 pub(crate) mod embedded;
 pub(crate) mod hub;
 pub(crate) mod native;

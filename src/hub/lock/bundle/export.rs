@@ -17,7 +17,7 @@ use crate::hub::{Hub, Selection};
 use crate::manifest::{LOCK_FILE, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, SIGNATURE_FILE};
 use crate::names::RelativePath;
 use crate::variant::Variant;
-use crate::verify::{VerifiedSnapshot, verify};
+use crate::verify::{VerifiedSnapshot, verify_with};
 
 impl Hub {
     /// Writes locked kernels from the cache into one file. Makes no request.
@@ -76,7 +76,7 @@ impl Hub {
             kernel: named(&kernel.repo, &kernel.version),
             variant: variant.to_string(),
         })?;
-        Ok(verify(&snapshot).map_err(crate::hub::HubError::from)?)
+        Ok(verify_with(&snapshot, &self.verify).map_err(crate::hub::HubError::from)?)
     }
 
     /// The cache's copy of a locked build.

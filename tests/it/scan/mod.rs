@@ -1,0 +1,8 @@
+//! The scan of libraries before they are loaded.
+
+#[cfg(feature = "cli")]
+mod abi;
+#[cfg(feature = "cli")]
+mod command;
+mod files;
+mod loading;
