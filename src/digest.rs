@@ -120,7 +120,7 @@ impl From<Sha256Digest> for String {
 }
 
 /// What kind of mismatch a [`Violation`] is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ViolationKind {
@@ -190,7 +190,7 @@ impl ViolationKind {
 }
 
 /// One thing that is not as the digest says.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Violation {
     /// What kind of mismatch.
     pub kind: ViolationKind,

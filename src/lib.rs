@@ -46,6 +46,7 @@ pub mod manifest;
 pub mod names;
 pub mod oci;
 pub mod pack;
+pub mod probe;
 pub mod resolve;
 pub mod swap;
 pub mod system;

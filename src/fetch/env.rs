@@ -59,6 +59,9 @@ pub struct Environment {
     pub use_hub_kernels: bool,
     /// Whether no mapping from layers to kernels is in force. `DISABLE_KERNEL_MAPPING`.
     pub disable_kernel_mapping: bool,
+    /// Whether hashes that were recorded are believed without hashing again. `KERNELHUB_TRUST_RECORDED_HASHES`; see
+    /// [`crate::verify::TrustedHashes`] for what that gives up.
+    pub trust_recorded_hashes: bool,
     /// Which variable, if any, each value came from.
     variables: Vec<Variable>,
 }
@@ -113,6 +116,7 @@ impl Environment {
             local_kernels: reader.local_kernels()?,
             use_hub_kernels: reader.text("USE_HUB_KERNELS").is_none() || reader.is_yes("USE_HUB_KERNELS"),
             disable_kernel_mapping: reader.is_yes("DISABLE_KERNEL_MAPPING"),
+            trust_recorded_hashes: reader.is_yes("KERNELHUB_TRUST_RECORDED_HASHES"),
             variables: Vec::new(),
         };
         environment.variables = environment.list(&reader, token_path.as_deref());
@@ -150,6 +154,7 @@ impl Environment {
             ("LOCAL_KERNELS", local.collect::<Vec<_>>().join(":")),
             ("USE_HUB_KERNELS", yes(self.use_hub_kernels)),
             ("DISABLE_KERNEL_MAPPING", yes(self.disable_kernel_mapping)),
+            ("KERNELHUB_TRUST_RECORDED_HASHES", yes(self.trust_recorded_hashes)),
         ]
         .into_iter()
         .map(|(name, effective)| {
@@ -368,6 +373,6 @@ mod tests {
         assert_eq!(effective("HF_HUB_DOWNLOAD_TIMEOUT"), "10 s");
         assert_eq!(effective("HF_HUB_CACHE"), "/home/u/.cache/huggingface/hub");
         assert_eq!(effective("LOCAL_KERNELS"), "a/b=/x:c/d=y");
-        assert_eq!(environment.variables().len(), 17);
+        assert_eq!(environment.variables().len(), 18);
     }
 }

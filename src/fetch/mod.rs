@@ -105,5 +105,6 @@ pub use location::Location;
 pub use options::FetchOptions;
 pub use progress::{NoProgress, Progress};
 pub use revision::{CommitId, Revision};
+pub(crate) use snapshot::SnapshotRecord;
 pub use snapshot::{Anchor, RepoType, Snapshot};
 pub use source::{Builds, Cost, PublishedVersion, Session, Source};

@@ -6,6 +6,7 @@ use crate::fetch::{FetchError, Revision};
 use crate::hint::Hint;
 use crate::load::LoadError;
 use crate::names::RepoId;
+use crate::probe::ProbeError;
 use crate::resolve::ResolveError;
 use crate::verify::VerifyError;
 
@@ -82,6 +83,9 @@ pub enum HubError {
     /// The build's library could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// A child process did not load the build well. Nothing of it ran in this one.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
     /// The build does not fit the layer that it was to serve.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -140,6 +144,7 @@ impl HubError {
             Self::Fetch(source) => source.violations(),
             Self::Verify(source) => source.violations(),
             Self::Load(source) => source.violations(),
+            Self::Probe(source) => source.violations(),
             Self::DependencyFailed { source, .. } => source.violations(),
             _ => &[],
         }
@@ -166,6 +171,7 @@ impl Hint for HubError {
             Self::Fetch(source) => source.hint(),
             Self::Verify(source) => source.hint(),
             Self::Load(source) => source.hint(),
+            Self::Probe(source) => source.hint(),
             Self::Bind(source) => source.hint(),
             #[cfg(feature = "wgpu")]
             Self::Gpu(source) => source.hint(),

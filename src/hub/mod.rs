@@ -42,11 +42,12 @@ pub use verify::VerifiedBuild;
 use self::machine::Machine;
 use crate::bind::{Code, LayerKernel};
 use crate::fetch::{
-    Cache, Cancel, Cost, FetchOptions, HubSource, Progress, PublishedVersion, Revision, Session, Source,
+    Cache, Cancel, Cost, FetchOptions, HubSource, Progress, PublishedVersion, Revision, Session, Snapshot, Source,
 };
 use crate::load::KernelLibrary;
 use crate::manifest::KernelManifest;
 use crate::names::RepoId;
+use crate::probe::{ProbeOptions, ProbeReport, probe};
 use crate::variant::{DeviceKey, Variant};
 use crate::verify::elf::Finding;
 use crate::verify::{VerifiedSnapshot, VerifyOptions};
@@ -65,6 +66,7 @@ pub struct Hub {
     manifests: Vec<KernelManifest>,
     progress: Box<dyn Progress + Send>,
     verify: VerifyOptions,
+    probe: Option<ProbeOptions>,
     machine: Mutex<Machine>,
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
     layers: Mutex<HashMap<(KernelKey, String), Arc<LayerKernel>>>,
@@ -169,6 +171,8 @@ impl Hub {
         fetched.requests = cost.requests();
         fetched.bytes_fetched = cost.bytes();
         let clock = Instant::now();
+        let probe =
+            self.probe.as_ref().map(|options| self.ask_child(&fetched.snapshot, options)).transpose()?.flatten();
         let code = self.load(&snapshot, device)?;
         let mut notes = notes;
         match &code {
@@ -177,7 +181,34 @@ impl Hub {
             Code::Shader(_) => {}
         }
         let times = KernelTimes { resolve_ms, load_ms: milliseconds(clock), ..times };
-        Ok(Kernel { resolution, snapshot, fetched, repaired, code, times, dependencies, source, notes })
+        Ok(Kernel { resolution, snapshot, fetched, repaired, code, times, dependencies, source, notes, probe })
+    }
+
+    /// Resolves, fetches and verifies a kernel as [`Self::get`] does, and has a child process load it. Loads nothing in
+    /// this process.
+    ///
+    /// # Errors
+    /// As [`Self::get`], and [`HubError::Probe`] with what became of the child.
+    pub fn probe(
+        &self,
+        repo: &RepoId,
+        revision: impl Into<Revision>,
+        device: DeviceKey,
+        options: &ProbeOptions,
+    ) -> Result<(Prefetched, ProbeReport), HubError> {
+        let (cancel, cost) = (Cancel::default(), Cost::default());
+        let session = Session::new(&*self.progress, &cancel, &cost);
+        let build = self.fetch_verified(&self.find(repo, &revision.into(), device, &session)?, &session)?;
+        let report = probe(&build.fetched.snapshot, &self.verify.rules, options)?;
+        Ok((build, report))
+    }
+
+    /// Has a child process load a build that has a library.
+    fn ask_child(&self, snapshot: &Snapshot, options: &ProbeOptions) -> Result<Option<ProbeReport>, HubError> {
+        if matches!(snapshot.variant(), Variant::Shader(_)) {
+            return Ok(None);
+        }
+        Ok(Some(probe(snapshot, &self.verify.rules, options)?))
     }
 
     /// Tells whoever watches of what the scan of libraries warns of.

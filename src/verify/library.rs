@@ -159,4 +159,9 @@ impl LibraryCopy {
     pub(super) fn write(&mut self, piece: &[u8]) -> Result<(), VerifyError> {
         self.file.write_all(piece).map_err(io_error("copy", &self.path))
     }
+
+    /// Writes a whole file, from where it stands to its end, in the system's own way where it has one.
+    pub(super) fn write_all_of(&mut self, file: &mut File) -> Result<(), VerifyError> {
+        std::io::copy(file, &mut self.file).map(drop).map_err(io_error("copy", &self.path))
+    }
 }

@@ -10,7 +10,8 @@
 //! # The design choice
 //! What is hashed is what is loaded. A file could change between its check and its loading, so that a library is copied
 //! while it is hashed: on Linux into an anonymous file that is sealed against every change, elsewhere into a private
-//! folder. Texts stay in memory. The price is one copy of each library per process, in memory that the system can share
+//! folder. Texts stay in memory. Files are read several at a time, and a second thread writes the copy of a large one, so
+//! that a load takes little longer than hashing does. The price is one copy of each library per process, in memory that the system can share
 //! with no other process; and that a library cannot find siblings by its own path.
 
 pub mod elf;
@@ -19,9 +20,11 @@ mod library;
 mod options;
 mod read;
 mod snapshot;
+mod trusted;
 mod walk;
 
 pub use error::VerifyError;
 pub use library::VerifiedLibrary;
 pub use options::VerifyOptions;
 pub use snapshot::{MAX_FILES, MAX_TEXT_BYTES, VerifiedSnapshot, verify, verify_with};
+pub use trusted::{TRUSTED_MIN_BYTES, TrustedHashes};

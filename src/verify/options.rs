@@ -1,5 +1,6 @@
 //! How a build is verified.
 
+use super::TrustedHashes;
 use super::elf::ScanRules;
 
 /// Settings of [`super::verify_with`]. The defaults are those of [`super::verify`].
@@ -8,6 +9,9 @@ use super::elf::ScanRules;
 pub struct VerifyOptions {
     /// What the scan of libraries refuses and warns of.
     pub rules: ScanRules,
+    /// Where hashes are recorded that are believed without hashing again. Default: nowhere, and every file is hashed at
+    /// every load. See [`TrustedHashes`] for what this gives up.
+    pub trusted: Option<TrustedHashes>,
 }
 
 impl VerifyOptions {
@@ -15,6 +19,13 @@ impl VerifyOptions {
     #[must_use]
     pub fn rules(mut self, rules: ScanRules) -> Self {
         self.rules = rules;
+        self
+    }
+
+    /// With hashes recorded there that are believed.
+    #[must_use]
+    pub fn trusted(mut self, trusted: Option<TrustedHashes>) -> Self {
+        self.trusted = trusted;
         self
     }
 }

@@ -198,13 +198,9 @@ pub fn verify_with(snapshot: &Snapshot, options: &VerifyOptions) -> Result<Verif
         variant: *variant,
         source: Box::new(source),
     })?;
-    let mut read = ReadFiles::default();
     let Found { files, mut violations } = walk(snapshot)?;
-    for (path, place) in files {
-        if let Some(violation) = read.read(&place, path, &metadata)? {
-            violations.push(violation);
-        }
-    }
+    let mut read = ReadFiles::read(files, &metadata, options.trusted.as_ref())?;
+    violations.append(&mut read.violations);
     let no_files: BTreeSet<String> = violations.iter().map(|violation| violation.path.clone()).collect();
     // What is there but is no file, or was not read, was reported as that; it is not missing as well.
     let content = metadata

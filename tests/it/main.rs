@@ -21,6 +21,8 @@ mod lock;
 #[cfg(feature = "oci")]
 mod oci;
 mod parity;
+#[cfg(feature = "cli")]
+mod probe;
 mod registry;
 mod resolve;
 mod scan;

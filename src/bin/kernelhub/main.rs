@@ -23,6 +23,7 @@ mod llama;
 mod lock;
 mod manifests;
 mod pack;
+mod probe;
 mod progress;
 mod push;
 mod size;
@@ -72,6 +73,11 @@ enum Command {
     Import(bundle::ImportOptions),
     /// Read, hash and scan what the cache has of a kernel, without loading it. Exit code 1 on any violation.
     Verify(verify::Options),
+    /// Have a process of its own load a kernel, and say what became of it. Exit code 1 when it crashed, hung or refused.
+    Probe(probe::Options),
+    /// What the process of `probe` runs.
+    #[command(name = probe::CHILD, hide = true)]
+    ProbeChild,
     /// Hold a build's libraries to the limits of `manylinux_2_28`. Exit code 1 when one goes beyond them.
     CheckAbi(check_abi::Options),
     /// Make an archive and its manifest from a kernel's files.
@@ -106,6 +112,8 @@ fn main() -> ExitCode {
         Command::Export(options) => bundle::run_export(&options),
         Command::Import(options) => bundle::run_import(&options),
         Command::Completions(options) => completions::run(&options),
+        Command::Probe(options) => probe::run(&options),
+        Command::ProbeChild => return ExitCode::from(kernelhub::probe::serve()),
         Command::Verify(options) => verify::run(&options),
         Command::CheckAbi(options) => check_abi::run(&options),
         Command::Pack(options) => pack::run(&options),

@@ -22,16 +22,30 @@ pub(crate) struct HubOptions {
     /// Open no socket.
     #[arg(long)]
     offline: bool,
+    /// Believe recorded hashes of large files that have not changed since, by their inode, size and times.
+    #[arg(long)]
+    trust_recorded_hashes: bool,
 }
 
 impl HubOptions {
     /// Reads the manifests and sets up the hub.
     pub(crate) fn hub(&self) -> Result<(Hub, Vec<KernelManifest>), Failure> {
+        self.hub_with(|builder| builder)
+    }
+
+    /// As [`Self::hub`], with a command's own settings.
+    pub(crate) fn hub_with(
+        &self,
+        set: impl FnOnce(HubBuilder) -> HubBuilder,
+    ) -> Result<(Hub, Vec<KernelManifest>), Failure> {
         let environment = Environment::read()?;
         let mut options = FetchOptions::of(&environment);
         options.offline |= self.offline;
         let fetcher = Fetcher::new(options.clone());
         let mut builder: HubBuilder = Hub::builder().offline(options.offline).progress(Bars::of(&environment));
+        if self.trust_recorded_hashes {
+            builder = builder.trust_recorded_hashes(true);
+        }
         if let Some(cache) = &self.cache {
             builder = builder.cache(cache);
         }
@@ -43,7 +57,7 @@ impl HubOptions {
                 builder = builder.manifest(manifest, location);
             }
         }
-        Ok((builder.environment(environment).build()?, manifests))
+        Ok((set(builder.environment(environment)).build()?, manifests))
     }
 }
 

@@ -128,6 +128,13 @@ impl NativePack {
         self.folder.path()
     }
 
+    /// The build's folder in the cache, once it was fetched.
+    pub(crate) fn unpacked(&self) -> PathBuf {
+        let artifact = &self.manifest.artifacts[0];
+        let archive = self.cache.path().join("archives").join(artifact.sha256.to_string());
+        archive.join("build").join(artifact.variant.to_string())
+    }
+
     pub(crate) fn location(&self) -> Location {
         Location::Local(self.folder.path().join(format!("{}.toml", self.manifest.kernel.repo.name())))
     }
