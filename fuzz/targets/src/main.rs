@@ -44,6 +44,9 @@ struct Options {
     /// Write the seeds of every target into folders of this one, for libFuzzer, and run nothing.
     #[arg(long, value_name = "DIR")]
     write_seeds: Option<PathBuf>,
+    /// Print the targets' names, and run nothing.
+    #[arg(long)]
+    list: bool,
     /// Run these inputs once each, in place of a search.
     #[arg(value_name = "FILE", requires = "target")]
     files: Vec<PathBuf>,
@@ -53,6 +56,10 @@ fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     if let Some(folder) = &options.write_seeds {
         return write_seeds(folder);
+    }
+    if options.list {
+        TARGETS.iter().for_each(|target| println!("{}", target.name));
+        return Ok(());
     }
     let chosen: Vec<&Target> = match &options.target {
         Some(name) => vec![target(name).with_context(|| format!("no target {name:?}; there are {}", all_names()))?],

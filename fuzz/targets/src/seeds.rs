@@ -54,7 +54,10 @@ pub(crate) fn metadata() -> Vec<Vec<u8>> {
         "digest": {{"algorithm": "sha256", "files": {{"libx.so": "{digest}", "sub/y.py": "{digest}"}}}},
         "provenance": {{"builder": {{"name": "kernel-builder", "version": "0.13"}}}}}}"#
     );
-    vec![whole.into_bytes(), br#"{"name": "a", "version": 1, "backend": {"type": "cpu"}}"#.to_vec()]
+    vec![
+        whole.into_bytes(),
+        br#"{"name": "a", "id": "a_1", "version": 1, "python-depends": [], "backend": {"type": "cpu"}}"#.to_vec(),
+    ]
 }
 
 pub(crate) fn layers() -> Vec<Vec<u8>> {
@@ -89,7 +92,7 @@ pub(crate) fn locks() -> Vec<Vec<u8>> {
             r#"[{{"repo_id": "a/b", "sha": "{COMMIT}", "variants": {{"torch-cuda": {{"hash": "sha256-{digest}", "hash_type": "git_lfs_concat"}}}}}}]"#
         )
         .into_bytes(),
-        format!(r#"[{{"dependency": {{"repo-id": "a/b", "version": 1}}, "commit": "{COMMIT}"}}]"#).into_bytes(),
+        format!(r#"[{{"dependency": {{"repo-id": "a/b", "version": 1}}, "lock": {{"commit": "{COMMIT}"}}}}]"#).into_bytes(),
         b"[]".to_vec(),
     ]
 }
@@ -119,9 +122,9 @@ pub(crate) fn configs() -> Vec<Vec<u8>> {
 
 pub(crate) fn dependencies() -> Vec<Vec<u8>> {
     texts(&[
-        "[package.metadata.kernelhub.dependencies]\n\"a/b\" = 1\n\"c/d\" = { version = 2 }\n\n[package.metadata.kernelhub]\nmanifests = [\"x.toml\"]\n",
+        "[package.metadata.kernels]\nconfig = \"kernels.toml\"\n\n[package.metadata.kernels.dependencies]\n\"a/b\" = 1\n\"c/d\" = { version = 2, variants = [\"torch-cuda\"] }\n",
         "[tool.kernels.dependencies]\n\"kernels-community/activation\" = 1\n\"a/b\" = \">=0.1,<0.3\"\n",
-        "[workspace.metadata.kernelhub.dependencies]\n\"a/b\" = { revision = \"main\" }\n",
+        "[workspace.metadata.kernels.dependencies]\n\"a/b\" = { revision = \"main\" }\n",
     ])
 }
 

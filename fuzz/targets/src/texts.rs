@@ -60,7 +60,8 @@ pub(crate) fn names(data: &[u8]) -> String {
         assert_eq!(repo.to_string(), text);
         check_component("owner", repo.owner()).expect("an owner is a component");
         check_component("name", repo.name()).expect("a name is a component");
-        check_component("folder", &repo.cache_folder()).expect("its folder is a component");
+        let folder = repo.cache_folder();
+        assert!(folder.len() <= 255 && !folder.contains(['/', '\\', ':']), "its folder is a folder's name");
     }
     let revision = text.parse::<Revision>();
     if let Ok(revision) = &revision {

@@ -5,4 +5,7 @@ mod abi;
 #[cfg(feature = "cli")]
 mod command;
 mod files;
+mod flips;
 mod loading;
+mod race;
+mod trusted;

@@ -128,6 +128,11 @@ impl NativePack {
         self.folder.path()
     }
 
+    /// Its cache.
+    pub(crate) fn cache(&self) -> &Path {
+        self.cache.path()
+    }
+
     /// The build's folder in the cache, once it was fetched.
     pub(crate) fn unpacked(&self) -> PathBuf {
         let artifact = &self.manifest.artifacts[0];
