@@ -120,7 +120,7 @@ impl From<Sha256Digest> for String {
 }
 
 /// What kind of mismatch a [`Violation`] is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ViolationKind {
@@ -142,10 +142,55 @@ pub enum ViolationKind {
     MetadataMismatch,
     /// The metadata is about another kernel, version or variant than was asked for.
     IdentityMismatch,
+    /// A library is no file that a linker should be given.
+    LibraryMalformed,
+    /// A library is for another machine than its build is.
+    MachineMismatch,
+    /// A library that a library needs is not on this machine.
+    LibraryMissing,
+    /// A library that a library needs is older than the one that it was made for.
+    LibraryTooOld,
+    /// A library asks for a stack whose bytes can be executed.
+    ExecutableStack,
+    /// A library's code is written to while it is loaded.
+    TextRelocations,
+    /// A library has a segment that is both writable and executable.
+    WritableCode,
+    /// A library defines symbols that the whole process shares.
+    UniqueSymbols,
+    /// A library would share variables with one that is loaded.
+    SharedSymbols,
+    /// A library names a place of its own to take others from.
+    SearchPath,
+    /// A library uses something of the linker's that no kernel needs.
+    LibraryOddity,
+    /// A library needs a newer symbol version than the policy that it was checked by allows.
+    AbiVersion,
+    /// A library needs one that the policy that it was checked by does not have.
+    AbiLibrary,
+}
+
+impl ViolationKind {
+    /// Whether fetching the same file again may help: the bytes are not those that were published.
+    #[must_use]
+    pub const fn is_damage(self) -> bool {
+        matches!(
+            self,
+            Self::DigestMismatch
+                | Self::FileMissing
+                | Self::FileUnlisted
+                | Self::NotAFile
+                | Self::DigestAbsent
+                | Self::AlgorithmUnsupported
+                | Self::Malformed
+                | Self::MetadataMismatch
+                | Self::IdentityMismatch
+        )
+    }
 }
 
 /// One thing that is not as the digest says.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Violation {
     /// What kind of mismatch.
     pub kind: ViolationKind,
@@ -170,6 +215,29 @@ impl fmt::Display for Violation {
             ViolationKind::Malformed => "its entry in the digest is malformed",
             ViolationKind::MetadataMismatch => "it is not the metadata that was anchored",
             ViolationKind::IdentityMismatch => "it describes another kernel than the one asked for",
+            ViolationKind::LibraryMalformed => "it is not a library that can be loaded",
+            ViolationKind::MachineMismatch => "it is made for another machine than its build's name says",
+            ViolationKind::ExecutableStack => "it asks for a stack whose bytes can be executed",
+            ViolationKind::TextRelocations => "its code is written to while it is loaded",
+            ViolationKind::WritableCode => "it has memory that is both writable and executable",
+            ViolationKind::UniqueSymbols => "it defines symbols that the whole process shares",
+            ViolationKind::SharedSymbols => "it shares variables with a kernel that is loaded",
+            ViolationKind::SearchPath => "it names a place of its own to load libraries from",
+            ViolationKind::LibraryOddity => "it has something that no kernel needs",
+            ViolationKind::AbiVersion => "it needs a newer symbol version than is allowed",
+            ViolationKind::AbiLibrary => "it needs a library that is not allowed",
+            // Sentences of their own, in the words in which people look for them.
+            ViolationKind::LibraryMissing => {
+                return write!(f, "{path}: it needs {}, which this machine does not have", shown(expected.as_ref()));
+            }
+            ViolationKind::LibraryTooOld => {
+                return write!(
+                    f,
+                    "{path}: it needs {}, this machine has {}",
+                    shown(actual.as_ref()),
+                    shown(expected.as_ref())
+                );
+            }
         };
         write!(f, "{path}: {what}")?;
         if let Some(expected) = expected {
@@ -180,6 +248,10 @@ impl fmt::Display for Violation {
         }
         Ok(())
     }
+}
+
+fn shown(text: Option<&String>) -> &str {
+    text.map_or("something", String::as_str)
 }
 
 /// Violations in one line, for messages.

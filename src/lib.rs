@@ -32,7 +32,11 @@
 pub mod bind;
 pub mod digest;
 pub mod dtype;
+pub mod elf;
 pub mod fetch;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "wgpu")]
 pub mod gpu;
 pub mod hint;
@@ -44,6 +48,7 @@ pub mod names;
 pub mod oci;
 pub mod pack;
 pub mod policy;
+pub mod probe;
 pub mod resolve;
 pub mod swap;
 pub mod system;

@@ -65,6 +65,9 @@ pub struct Environment {
     pub policy: Option<PathBuf>,
     /// Whether `KERNELHUB_POLICY` names it, so that it has to be there.
     pub policy_is_named: bool,
+    /// Whether hashes that were recorded are believed without hashing again. `KERNELHUB_TRUST_RECORDED_HASHES`; see
+    /// [`crate::verify::TrustedHashes`] for what that gives up.
+    pub trust_recorded_hashes: bool,
     /// Which variable, if any, each value came from.
     variables: Vec<Variable>,
 }
@@ -123,6 +126,7 @@ impl Environment {
             disable_kernel_mapping: reader.is_yes("DISABLE_KERNEL_MAPPING"),
             policy_is_named: named_policy.is_some(),
             policy: named_policy.or_else(|| Some(config?.join("kernelhub/policy.toml"))),
+            trust_recorded_hashes: reader.is_yes("KERNELHUB_TRUST_RECORDED_HASHES"),
             variables: Vec::new(),
         };
         environment.variables = environment.list(&reader, token_path.as_deref());
@@ -179,6 +183,7 @@ impl Environment {
             ("DISABLE_KERNEL_MAPPING", yes(self.disable_kernel_mapping)),
             ("KERNELHUB_POLICY", path(self.policy.as_deref())),
             ("XDG_CONFIG_HOME", path(self.policy.as_deref().and_then(Path::parent).and_then(Path::parent))),
+            ("KERNELHUB_TRUST_RECORDED_HASHES", yes(self.trust_recorded_hashes)),
         ]
         .into_iter()
         .map(|(name, effective)| {
@@ -407,6 +412,6 @@ mod tests {
         assert_eq!(effective("HF_HUB_DOWNLOAD_TIMEOUT"), "10 s");
         assert_eq!(effective("HF_HUB_CACHE"), "/home/u/.cache/huggingface/hub");
         assert_eq!(effective("LOCAL_KERNELS"), "a/b=/x:c/d=y");
-        assert_eq!(environment.variables().len(), 19);
+        assert_eq!(environment.variables().len(), 20);
     }
 }

@@ -342,6 +342,15 @@ fn list_known(known: &[String]) -> String {
 }
 
 impl FetchError {
+    /// What is not as published. Empty for the other errors.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        match self {
+            Self::Content { violations, .. } => violations,
+            _ => &[],
+        }
+    }
+
     /// Wraps a failed write into the cache: one that cannot be written is told apart.
     pub(super) fn cache_io(self, what: &str) -> Self {
         match self {

@@ -82,6 +82,8 @@ mod source;
 
 pub(crate) use adopt::HubPlace;
 pub use archive::ArchiveError;
+#[cfg(feature = "fuzzing")]
+pub(crate) use archive::fuzz_unpack;
 pub(crate) use archive::{UnpackError, unpack_bundle};
 pub use archives::ArchiveSource;
 pub use cache::Cache;
@@ -94,6 +96,8 @@ pub use hf_cache::{
     CacheEntry, EntryKind, EntryState, HubCache, PruneItem, PruneOptions, PrunePlan, Publisher, TreeFile,
 };
 pub use http::{RetryPolicy, Token};
+#[cfg(feature = "fuzzing")]
+pub(crate) use hub::read_listing;
 pub use hub::{HubOptions, HubSource};
 pub use limits::{
     MAX_ARCHIVE_BYTES, MAX_BUNDLE_BYTES, MAX_ENTRIES, MAX_FILE_BYTES, MAX_RATIO, MAX_TOTAL_BYTES, MAX_WINDOW_BYTES,
@@ -104,5 +108,6 @@ pub use location::Location;
 pub use options::FetchOptions;
 pub use progress::{NoProgress, Progress};
 pub use revision::{CommitId, Revision};
+pub(crate) use snapshot::SnapshotRecord;
 pub use snapshot::{Anchor, RepoType, Snapshot};
 pub use source::{Builds, Cost, PublishedVersion, Session, Source};

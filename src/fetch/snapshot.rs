@@ -122,6 +122,50 @@ pub struct Snapshot {
     pub(super) blobs: Option<PathBuf>,
 }
 
+/// A snapshot as one process hands it to another. It is believed no more than the snapshot itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SnapshotRecord {
+    repo: RepoId,
+    version: u32,
+    variant: Variant,
+    root: PathBuf,
+    anchor: AnchorRecord,
+    blobs: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+enum AnchorRecord {
+    Archive { sha256: Sha256Digest, metadata_sha256: Sha256Digest },
+    Hub { repo_type: RepoType, commit: CommitId, metadata: Option<BlobId> },
+    Local,
+}
+
+impl From<&Snapshot> for SnapshotRecord {
+    fn from(snapshot: &Snapshot) -> Self {
+        let Snapshot { repo, version, variant, root, anchor, blobs } = snapshot.clone();
+        let anchor = match anchor {
+            Anchor::Archive { sha256, metadata_sha256 } => AnchorRecord::Archive { sha256, metadata_sha256 },
+            Anchor::Hub { repo_type, commit, metadata } => AnchorRecord::Hub { repo_type, commit, metadata },
+            Anchor::Local => AnchorRecord::Local,
+        };
+        Self { repo, version, variant, root, anchor, blobs }
+    }
+}
+
+impl From<SnapshotRecord> for Snapshot {
+    fn from(record: SnapshotRecord) -> Self {
+        let SnapshotRecord { repo, version, variant, root, anchor, blobs } = record;
+        let anchor = match anchor {
+            AnchorRecord::Archive { sha256, metadata_sha256 } => Anchor::Archive { sha256, metadata_sha256 },
+            AnchorRecord::Hub { repo_type, commit, metadata } => Anchor::Hub { repo_type, commit, metadata },
+            AnchorRecord::Local => Anchor::Local,
+        };
+        Self { repo, version, variant, root, anchor, blobs }
+    }
+}
+
 impl Snapshot {
     /// The kernel's repo.
     #[must_use]

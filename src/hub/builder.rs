@@ -13,7 +13,10 @@ use crate::fetch::{
 use crate::manifest::KernelManifest;
 use crate::names::RepoId;
 use crate::policy::Policy;
+use crate::probe::ProbeOptions;
 use crate::system::SystemInfo;
+use crate::verify::elf::ScanRules;
+use crate::verify::{TrustedHashes, VerifyOptions};
 
 /// Settings of a [`Hub`]. What is not set comes from the environment; see [`crate::fetch`].
 #[derive(Default)]
@@ -33,6 +36,9 @@ pub struct HubBuilder {
     project: Option<PathBuf>,
     system: Option<SystemInfo>,
     parity: bool,
+    verify: VerifyOptions,
+    probe: Option<ProbeOptions>,
+    trust_recorded_hashes: Option<bool>,
 }
 
 impl std::fmt::Debug for HubBuilder {
@@ -146,6 +152,29 @@ impl HubBuilder {
         self
     }
 
+    /// How strictly libraries are scanned before they are loaded. Default: [`ScanRules::default`].
+    #[must_use]
+    pub fn scan_rules(mut self, rules: ScanRules) -> Self {
+        self.verify.rules = rules;
+        self
+    }
+
+    /// Believes the hash of a large file that was recorded for the same inode, size and times, instead of hashing it at
+    /// every load; see [`TrustedHashes`] for what that gives up. The records stand in `verified` in the cache's own
+    /// folder. Default: what `KERNELHUB_TRUST_RECORDED_HASHES` says, else no.
+    #[must_use]
+    pub fn trust_recorded_hashes(mut self, trust: bool) -> Self {
+        self.trust_recorded_hashes = Some(trust);
+        self
+    }
+
+    /// Has a child process load each native kernel first; see [`crate::probe`]. Default: no.
+    #[must_use]
+    pub fn probe(mut self, options: ProbeOptions) -> Self {
+        self.probe = Some(options);
+        self
+    }
+
     /// The hub. Touches neither the network nor a GPU.
     ///
     /// # Errors
@@ -168,6 +197,8 @@ impl HubBuilder {
             Some(folder) => Cache::at(folder)?,
             None => Cache::of(&environment)?,
         };
+        let trust = self.trust_recorded_hashes.unwrap_or(environment.trust_recorded_hashes);
+        let trusted = trust.then(|| TrustedHashes::at(cache.root().join("verified")));
         let mut options = self.fetch.unwrap_or_else(|| FetchOptions::of(&environment));
         if let Some(offline) = self.offline {
             options.offline = offline;
@@ -195,6 +226,8 @@ impl HubBuilder {
             manifests: kernels,
             progress: self.progress.unwrap_or_else(|| Box::new(NoProgress)),
             policy,
+            verify: self.verify.trusted(trusted),
+            probe: self.probe,
             machine: self.system.map_or_else(Machine::probe, Machine::described).into(),
             kernels: std::sync::Mutex::default(),
             folders: std::sync::Mutex::default(),

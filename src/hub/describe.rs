@@ -91,8 +91,8 @@ impl Hub {
             let mut fetched = manifest.artifacts.iter().filter_map(|artifact| self.cache.snapshot(manifest, artifact));
             // What is damaged describes nothing; `cache verify` names it.
             if let Some(build) = fetched.find_map(|snapshot| inspect(&snapshot).ok()) {
-                layers = build.layers.layers;
-                cached = Some(build.metadata);
+                layers.clone_from(&build.layers().layers);
+                cached = Some(build.metadata().clone());
             }
         }
         let metadata = metadata.or(cached);

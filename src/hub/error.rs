@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use crate::bind::{BindError, ParityError};
+use crate::digest::Violation;
 use crate::fetch::{FetchError, Revision};
 use crate::hint::Hint;
 use crate::load::LoadError;
 use crate::names::RepoId;
 use crate::policy::PolicyError;
+use crate::probe::ProbeError;
 use crate::resolve::ResolveError;
 use crate::verify::VerifyError;
 
@@ -46,6 +48,16 @@ pub enum HubError {
         #[source]
         source: Box<HubError>,
     },
+    /// The cache has no such build.
+    #[error("{repo}@{revision} is not in the cache{}", other_builds(*.others))]
+    NotCached {
+        /// The kernel.
+        repo: RepoId,
+        /// What was asked for.
+        revision: Revision,
+        /// How many builds of it the cache has that do not fit this machine.
+        others: usize,
+    },
     /// A kernel was named without a version, and the default table has none for it.
     #[error("{repo} is named without a version; {}", known_versions(.known))]
     NoVersion {
@@ -77,6 +89,9 @@ pub enum HubError {
     /// The build's library could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// A child process did not load the build well. Nothing of it ran in this one.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
     /// The build does not fit the layer that it was to serve.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -104,6 +119,10 @@ pub enum HubError {
     },
 }
 
+fn other_builds(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" for this machine; it has {others} builds for others") }
+}
+
 fn known_versions(known: &[u32]) -> String {
     if known.is_empty() {
         return "no version of it is".to_owned();
@@ -125,6 +144,21 @@ fn own_kernel_hint(repo: &RepoId) -> String {
     }
 }
 
+impl HubError {
+    /// What is not as published, not to be loaded, or does not fit, whichever stage found it. Empty for the other errors.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        match self {
+            Self::Fetch(source) => source.violations(),
+            Self::Verify(source) => source.violations(),
+            Self::Load(source) => source.violations(),
+            Self::Probe(source) => source.violations(),
+            Self::DependencyFailed { source, .. } => source.violations(),
+            _ => &[],
+        }
+    }
+}
+
 impl Hint for HubError {
     fn hint(&self) -> Option<String> {
         match self {
@@ -133,6 +167,10 @@ impl Hint for HubError {
             Self::Unknown { known, .. } if !known.is_empty() => Some("ask for one of the known versions".to_owned()),
             Self::Unknown { repo, .. } if repo.owner() == "kernelhub" => Some(own_kernel_hint(repo)),
             Self::Unknown { .. } => Some("name the kernel's manifest, a file or a URL, with --manifest".to_owned()),
+            Self::NotCached { others: 0, repo, revision } => {
+                Some(format!("`kernelhub get {repo}@{revision}` brings it"))
+            }
+            Self::NotCached { .. } => Some("--all-variants checks those, too".to_owned()),
             Self::NoVersion { repo, known } => Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1))),
             Self::Resolve { repo, source, .. } => {
                 let others = format!("`kernelhub versions {repo}` shows whether another version fits");
@@ -142,6 +180,7 @@ impl Hint for HubError {
             Self::Fetch(source) => source.hint(),
             Self::Verify(source) => source.hint(),
             Self::Load(source) => source.hint(),
+            Self::Probe(source) => source.hint(),
             Self::Bind(source) => source.hint(),
             Self::Parity(source) => source.hint(),
             #[cfg(feature = "wgpu")]

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::Prefetched;
 use crate::bind::Code;
 use crate::fetch::Fetched;
+use crate::probe::ProbeReport;
 use crate::resolve::Resolution;
 use crate::verify::VerifiedSnapshot;
 
@@ -37,6 +38,7 @@ pub struct Kernel {
     pub(super) dependencies: Vec<Prefetched>,
     pub(super) source: String,
     pub(super) notes: Vec<String>,
+    pub(super) probe: Option<ProbeReport>,
 }
 
 impl Kernel {
@@ -86,6 +88,12 @@ impl Kernel {
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// What the child process said that loaded it first. `None`: there was none.
+    #[must_use]
+    pub fn probe(&self) -> Option<&ProbeReport> {
+        self.probe.as_ref()
     }
 
     /// How long each stage took.

@@ -29,6 +29,7 @@ mod machine;
 mod prefetch;
 mod provider;
 mod trust;
+mod verify;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -45,19 +46,21 @@ pub use doctor::{Area, Check, Finding};
 pub use error::HubError;
 pub use kernel::{Kernel, KernelTimes};
 pub use prefetch::{Prefetched, Selection};
+pub use verify::VerifiedBuild;
 
 use self::machine::Machine;
 use crate::bind::{Code, LayerKernel};
 use crate::fetch::{
-    Cache, Cancel, Cost, FetchOptions, HubSource, Progress, PublishedVersion, Revision, Session, Source,
+    Cache, Cancel, Cost, FetchOptions, HubSource, Progress, PublishedVersion, Revision, Session, Snapshot, Source,
 };
 use crate::load::KernelLibrary;
 use crate::manifest::KernelManifest;
 use crate::names::RepoId;
 use crate::policy::Policy;
+use crate::probe::{ProbeOptions, ProbeReport, probe};
 use crate::swap::KernelSource;
 use crate::variant::{DeviceKey, Variant};
-use crate::verify::VerifiedSnapshot;
+use crate::verify::{VerifiedSnapshot, VerifyOptions};
 
 /// The owner of this project's own kernels.
 const OWN_OWNER: &str = "kernelhub";
@@ -75,6 +78,8 @@ pub struct Hub {
     manifests: Vec<KernelManifest>,
     progress: Box<dyn Progress + Send>,
     policy: Policy,
+    verify: VerifyOptions,
+    probe: Option<ProbeOptions>,
     machine: Mutex<Machine>,
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
     /// Kernels of folders that a configuration named by their paths.
@@ -195,9 +200,53 @@ impl Hub {
         fetched.requests = session.cost.requests();
         fetched.bytes_fetched = session.cost.bytes();
         let clock = Instant::now();
+        let probe =
+            self.probe.as_ref().map(|options| self.ask_child(&fetched.snapshot, options)).transpose()?.flatten();
         let code = self.load(&snapshot, device)?;
+        let mut notes = notes;
+        match &code {
+            Code::Native(library) => notes.extend(self.noted(library.findings())),
+            #[cfg(feature = "wgpu")]
+            Code::Shader(_) => {}
+        }
         let times = KernelTimes { resolve_ms, load_ms: milliseconds(clock), ..times };
-        Ok(Kernel { resolution, snapshot, fetched, repaired, code, times, dependencies, source, notes })
+        Ok(Kernel { resolution, snapshot, fetched, repaired, code, times, dependencies, source, notes, probe })
+    }
+
+    /// Resolves, fetches and verifies a kernel as [`Self::get`] does, and has a child process load it. Loads nothing in
+    /// this process.
+    ///
+    /// # Errors
+    /// As [`Self::get`], and [`HubError::Probe`] with what became of the child.
+    pub fn probe(
+        &self,
+        repo: &RepoId,
+        revision: impl Into<Revision>,
+        device: DeviceKey,
+        options: &ProbeOptions,
+    ) -> Result<(Prefetched, ProbeReport), HubError> {
+        let (cancel, cost) = (Cancel::default(), Cost::default());
+        let session = Session::new(&*self.progress, &cancel, &cost);
+        let build = self.fetch_verified(&self.find(repo, &revision.into(), device, &session)?, &session)?;
+        let report = probe(&build.fetched.snapshot, &self.verify.rules, options)?;
+        Ok((build, report))
+    }
+
+    /// Has a child process load a build that has a library.
+    fn ask_child(&self, snapshot: &Snapshot, options: &ProbeOptions) -> Result<Option<ProbeReport>, HubError> {
+        if matches!(snapshot.variant(), Variant::Shader(_)) {
+            return Ok(None);
+        }
+        Ok(Some(probe(snapshot, &self.verify.rules, options)?))
+    }
+
+    /// Tells whoever watches of what the scan of libraries warns of.
+    fn noted(&self, findings: &[crate::verify::elf::Finding]) -> Vec<String> {
+        let notes: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        for note in &notes {
+            self.progress.note(note);
+        }
+        notes
     }
 
     /// The versions that the first source that has the kernel has, ascending, with that source's name.

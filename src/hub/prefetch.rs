@@ -11,7 +11,7 @@ use crate::manifest::{KernelManifest, Source as ManifestSource};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, resolve};
 use crate::variant::{DeviceKey, Variant};
-use crate::verify::{VerifiedSnapshot, VerifyError, verify};
+use crate::verify::{VerifiedSnapshot, VerifyError, verify_with};
 
 /// Which builds of a kernel to bring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -161,13 +161,13 @@ impl Hub {
         let fetched = source.fetch(builds, *chosen, session)?;
         times.fetch_ms = milliseconds(clock);
         let clock = Instant::now();
-        let verified = verify(&fetched.snapshot, admission);
+        let verified = verify_with(&fetched.snapshot, admission, &self.verify);
         times.verify_ms = milliseconds(clock);
         let done = |snapshot: VerifiedSnapshot, fetched, repaired, times| {
             let (repo, variant) = (snapshot.repo(), snapshot.variant());
             let unsigned = snapshot.signature().warning().map(|warning| format!("{repo} ({variant}): {warning}"));
             Prefetched {
-                notes: builds.notes.iter().cloned().chain(unsigned).collect(),
+                notes: builds.notes.iter().cloned().chain(unsigned).chain(self.noted(snapshot.findings())).collect(),
                 snapshot: self.with_layers(snapshot),
                 fetched,
                 repaired,
@@ -189,7 +189,7 @@ impl Hub {
         let again = source.fetch(builds, *chosen, &Session { reuse: Reuse::Replace, ..*session })?;
         times.fetch_ms += milliseconds(clock);
         let clock = Instant::now();
-        let snapshot = verify(&again.snapshot, admission)?;
+        let snapshot = verify_with(&again.snapshot, admission, &self.verify)?;
         times.verify_ms += milliseconds(clock);
         let requests = fetched.requests + again.requests;
         let bytes_fetched = fetched.bytes_fetched + again.bytes_fetched;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::digest::{Violation, ViolationKind};
 use crate::hint::Hint;
 use crate::verify::VerifyError;
 
@@ -9,6 +10,14 @@ use crate::verify::VerifyError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
+    /// The library does not fit this machine or this process, as its file says. No code of it ran.
+    #[error("cannot load {}: {}", .path.display(), crate::digest::list(.violations))]
+    Unfit {
+        /// The library's file in the cache.
+        path: PathBuf,
+        /// Everything that does not fit, in a stable order.
+        violations: Vec<Violation>,
+    },
     /// The dynamic linker refused the library.
     #[error("cannot load {}: {reason}", .path.display())]
     Dlopen {
@@ -58,9 +67,22 @@ pub enum LoadError {
     },
 }
 
+impl LoadError {
+    /// What is not as published, not to be loaded, or does not fit. Empty for the other errors.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        match self {
+            Self::Unfit { violations, .. } => violations,
+            Self::Library(source) => source.violations(),
+            _ => &[],
+        }
+    }
+}
+
 impl Hint for LoadError {
     fn hint(&self) -> Option<String> {
         match self {
+            Self::Unfit { violations, .. } => Some(unfit_hint(violations)),
             Self::Dlopen { reason, .. } => dlopen_hint(reason),
             Self::AbiVersion { expected, actual, .. } if actual > expected => {
                 Some("update kernelhub, or choose an older version of the kernel".to_owned())
@@ -73,6 +95,23 @@ impl Hint for LoadError {
             Self::Unsupported { .. } => None,
         }
     }
+}
+
+/// Advice for what does not fit: the missing libraries in one sentence.
+fn unfit_hint(violations: &[Violation]) -> String {
+    let of = |kind| violations.iter().filter(move |violation| violation.kind == kind);
+    let names = of(ViolationKind::LibraryMissing).filter_map(|violation| violation.expected.as_deref());
+    let missing: Vec<&str> = names.map(|name| name.split([' ', ';']).next().unwrap_or(name)).collect();
+    if let [one] = missing[..] {
+        return format!("install the library {one}, or add its folder to LD_LIBRARY_PATH");
+    }
+    if !missing.is_empty() {
+        return format!("install {}, or add the folder of each to LD_LIBRARY_PATH", missing.join(", "));
+    }
+    if of(ViolationKind::LibraryTooOld).next().is_some() {
+        return "the build needs a newer C or C++ runtime than this system has; choose another build".to_owned();
+    }
+    "choose another build or version of the kernel, and tell its publisher".to_owned()
 }
 
 /// Advice for the dynamic linker's messages (glibc's and musl's).

@@ -16,6 +16,9 @@ use serde::Serialize;
 use super::LoadError;
 use super::threads::parallel_for;
 use crate::digest::Sha256Digest;
+use crate::digest::Violation;
+use crate::system::linker::Linker;
+use crate::verify::elf::{Finding, Severity, shared_symbols};
 use crate::verify::{VerifiedLibrary, VerifiedSnapshot};
 
 /// How the host made sure that it and the library speak the same ABI.
@@ -38,9 +41,11 @@ pub struct KernelLibrary {
     sha256: Sha256Digest,
     handshake: Handshake,
     last_error: Option<LastErrorFn>,
+    /// What the scan warned of when it was loaded.
+    findings: Vec<Finding>,
     /// Keeps the verified bytes, and with them the path that the dynamic linker knows the library by, from being
     /// reused for another library.
-    _bytes: VerifiedLibrary,
+    bytes: VerifiedLibrary,
 }
 
 impl fmt::Debug for KernelLibrary {
@@ -83,7 +88,8 @@ impl KernelLibrary {
     /// was trusted and its bytes are the published ones.
     ///
     /// # Errors
-    /// [`LoadError::Library`] when the snapshot has no single library, [`LoadError::Dlopen`] with the dynamic linker's
+    /// [`LoadError::Library`] when the snapshot has no single library, [`LoadError::Unfit`] with everything that this
+    /// machine or this process lacks for it, [`LoadError::Dlopen`] with the dynamic linker's
     /// reason, [`LoadError::AbiVersion`] or [`LoadError::IncompletePack`] when the handshake fails. A library that
     /// loaded but failed its handshake stays mapped, and nothing of it is called again.
     pub fn open(snapshot: &VerifiedSnapshot) -> Result<&'static Self, LoadError> {
@@ -93,14 +99,39 @@ impl KernelLibrary {
         if let Some(known) = mapped.get(&bytes.sha256()) {
             return known.map_err(|fault| fault.of(bytes.path()));
         }
-        let library = Box::leak(Box::new(Self::load(bytes)?));
+        let findings = Self::scan(snapshot, bytes, &mapped)?;
+        let library = Box::leak(Box::new(Self::load(bytes, findings)?));
         let outcome = library.shake_hands();
         let outcome: Mapped = outcome.map(|()| &*library);
         mapped.insert(bytes.sha256(), outcome);
         outcome.map_err(|fault| fault.of(bytes.path()))
     }
 
-    fn load(bytes: &VerifiedLibrary) -> Result<Self, LoadError> {
+    /// Looks for all that the library needs before any code of it runs, and gives what is warned of.
+    fn scan(
+        snapshot: &VerifiedSnapshot,
+        bytes: &VerifiedLibrary,
+        mapped: &HashMap<Sha256Digest, Mapped>,
+    ) -> Result<Vec<Finding>, LoadError> {
+        let Some(facts) = bytes.facts() else { return Ok(Vec::new()) };
+        let mut findings = snapshot.fit(&Linker::of_this_process());
+        let name = bytes.relative().as_str();
+        let mut others: Vec<&KernelLibrary> = mapped.values().filter_map(|known| known.ok()).collect();
+        others.sort_by(|a, b| a.path.cmp(&b.path));
+        for other in others {
+            let theirs = other.bytes.facts();
+            findings
+                .extend(theirs.and_then(|theirs| shared_symbols(name, facts, theirs, &other.path, snapshot.rules())));
+        }
+        let refused = findings.iter().filter(|finding| finding.severity == Severity::Refuse);
+        let violations: Vec<Violation> = refused.map(Finding::violation).collect();
+        if violations.is_empty() {
+            return Ok(findings);
+        }
+        Err(LoadError::Unfit { path: bytes.path().to_owned(), violations })
+    }
+
+    fn load(bytes: &VerifiedLibrary, findings: Vec<Finding>) -> Result<Self, LoadError> {
         let load_path = bytes.load_path();
         // SAFETY: initialisers run. The bytes behind `load_path` are sealed and were verified, and the caller decided
         // by the policy to run them.
@@ -112,7 +143,8 @@ impl KernelLibrary {
             sha256: bytes.sha256(),
             handshake: Handshake::VariantTag,
             last_error: None,
-            _bytes: bytes.clone(),
+            findings,
+            bytes: bytes.clone(),
         })
     }
 
@@ -182,6 +214,12 @@ impl KernelLibrary {
     #[must_use]
     pub fn handshake(&self) -> Handshake {
         self.handshake
+    }
+
+    /// What the scan warned of when it was loaded: what this machine and the kernels loaded before it say to it.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
     }
 
     /// The calling thread's last error text from this library.

@@ -10,6 +10,9 @@
 //! deleters and other code of it may be reached at any later time. The price is its memory for the process's life; the
 //! gain is that functions are `'static` and plain to pass around. Libraries are interned by digest, so asking again
 //! costs one look-up.
+//!
+//! Before any code of a library runs, its file is asked what it needs, and all that this machine lacks is reported at
+//! once ([`LoadError::Unfit`]); so is what it would share with a kernel that is loaded.
 
 mod error;
 mod library;

@@ -22,6 +22,8 @@ pub enum Basis {
         /// The Hub.
         endpoint: String,
     },
+    /// In the child of a probe: the parent's word.
+    Parent,
     /// Only by a signature of a signer whom the policy names, which every build is held to.
     Signature,
 }
@@ -32,6 +34,7 @@ impl fmt::Display for Basis {
             Self::BuiltIn => f.write_str("built in"),
             Self::Policy { path } => write!(f, "by {}", path.display()),
             Self::Endpoint { endpoint } => write!(f, "{endpoint} calls it trusted"),
+            Self::Parent => f.write_str("by the process that asks for the probe"),
             Self::Signature => f.write_str("by its signature alone"),
         }
     }
@@ -48,6 +51,14 @@ pub struct Admission {
 }
 
 impl Admission {
+    /// For the child of a probe: its parent has admitted this very build, judged its signature, and rests on the probe
+    /// before it loads anything itself.
+    pub(crate) fn of_parent(repo: RepoId, origin: Origin) -> Self {
+        let signature =
+            SignatureRule { mode: SignatureMode::Off, identities: Vec::new(), keys: Vec::new(), root: None };
+        Self { repo, origin, basis: Basis::Parent, signature, elf: ElfRules::default() }
+    }
+
     /// The kernel that it is about.
     #[must_use]
     pub fn repo(&self) -> &RepoId {

@@ -41,6 +41,7 @@ fn outcome(policy: &Policy, repo: &str, origin: &Origin, flag: Option<bool>) -> 
             Basis::BuiltIn => "built in",
             Basis::Policy { .. } => "policy",
             Basis::Endpoint { .. } => "endpoint",
+            Basis::Parent => "parent",
             Basis::Signature => {
                 assert!(admission.requires_signature());
                 "signature"

@@ -22,6 +22,7 @@ mod environment;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod ffi;
 mod library;
+pub mod linker;
 mod os;
 mod table;
 

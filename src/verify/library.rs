@@ -6,14 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::VerifyError;
+use super::elf::{Finding, FindingKind, ScanRules, Severity, inspect};
 use super::walk::io_error;
 use crate::digest::Sha256Digest;
+use crate::elf::{Depth, ElfFacts};
+use crate::names::RelativePath;
+use crate::variant::Variant;
 
 /// A native library, ready to be opened by path. See the room's documentation.
 #[derive(Debug, Clone)]
 pub struct VerifiedLibrary {
     path: PathBuf,
+    relative: RelativePath,
     sha256: Sha256Digest,
+    /// What its bytes say about themselves. `None`: it was not scanned, being for another system.
+    facts: Option<Arc<ElfFacts>>,
     copy: Arc<Copy>,
 }
 
@@ -37,6 +44,34 @@ impl VerifiedLibrary {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where it stands in the build.
+    #[must_use]
+    pub fn relative(&self) -> &RelativePath {
+        &self.relative
+    }
+
+    /// What its bytes say about themselves. `None`: it is for a system whose libraries are not ELF files.
+    #[must_use]
+    pub fn facts(&self) -> Option<&ElfFacts> {
+        self.facts.as_deref()
+    }
+
+    /// Reads the sealed bytes as the linker will, and says what is wrong with them.
+    pub(super) fn scan(&mut self, variant: &Variant, rules: &ScanRules) -> Result<Vec<Finding>, VerifyError> {
+        let file = File::open(self.load_path()).map_err(io_error("open the copy of", &self.path))?;
+        match ElfFacts::from_file(file, Depth::Whole) {
+            Ok(facts) => {
+                let findings = inspect(self.relative.as_str(), &facts, variant, rules);
+                self.facts = Some(Arc::new(facts));
+                Ok(findings)
+            }
+            Err(error) => {
+                let kind = FindingKind::Malformed { reason: error.to_string() };
+                Ok(vec![Finding { path: self.relative.to_string(), kind, severity: Severity::Refuse }])
+            }
+        }
     }
 
     /// The digest of the bytes that [`Self::load_path`] gives.
@@ -87,14 +122,15 @@ impl LibraryCopy {
     }
 
     /// Ends the copy: from here on nobody can change it, this process included.
-    pub(super) fn seal(self, sha256: Sha256Digest) -> Result<VerifiedLibrary, VerifyError> {
+    pub(super) fn seal(self, relative: RelativePath, sha256: Sha256Digest) -> Result<VerifiedLibrary, VerifyError> {
         use std::os::fd::AsRawFd as _;
 
         use rustix::fs::{SealFlags, fcntl_add_seals};
         fcntl_add_seals(&self.file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
             .map_err(|error| io_error("seal the copy of", &self.path)(error.into()))?;
         let load_path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        Ok(VerifiedLibrary { path: self.path, sha256, copy: Arc::new(Copy { load_path, _keeper: self.file }) })
+        let copy = Arc::new(Copy { load_path, _keeper: self.file });
+        Ok(VerifiedLibrary { path: self.path, relative, sha256, facts: None, copy })
     }
 }
 
@@ -112,14 +148,20 @@ impl LibraryCopy {
     }
 
     /// Ends the copy.
-    pub(super) fn seal(self, sha256: Sha256Digest) -> Result<VerifiedLibrary, VerifyError> {
+    pub(super) fn seal(self, relative: RelativePath, sha256: Sha256Digest) -> Result<VerifiedLibrary, VerifyError> {
         let load_path = self.folder.path().join(self.path.file_name().unwrap_or_default());
-        Ok(VerifiedLibrary { path: self.path, sha256, copy: Arc::new(Copy { load_path, _keeper: self.folder }) })
+        let copy = Arc::new(Copy { load_path, _keeper: self.folder });
+        Ok(VerifiedLibrary { path: self.path, relative, sha256, facts: None, copy })
     }
 }
 
 impl LibraryCopy {
     pub(super) fn write(&mut self, piece: &[u8]) -> Result<(), VerifyError> {
         self.file.write_all(piece).map_err(io_error("copy", &self.path))
+    }
+
+    /// Writes a whole file, from where it stands to its end, in the system's own way where it has one.
+    pub(super) fn write_all_of(&mut self, file: &mut File) -> Result<(), VerifyError> {
+        std::io::copy(file, &mut self.file).map(drop).map_err(io_error("copy", &self.path))
     }
 }

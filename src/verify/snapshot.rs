@@ -5,15 +5,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
+use super::elf::{Finding, ScanRules, Severity, fit, is_scanned};
 use super::read::ReadFiles;
 use super::signature::{SignatureStatus, SignedBuild, check_signature};
 use super::walk::{Beside, Found, io_error, not_a_file, open_beside, read_limited, walk};
-use super::{VerifiedLibrary, VerifyError};
+use super::{VerifiedLibrary, VerifyError, VerifyOptions};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::fetch::{Anchor, Snapshot};
 use crate::manifest::{LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::{RelativePath, RepoId};
 use crate::policy::{Admission, OriginKind};
+use crate::system::linker::Linker;
 use crate::variant::Variant;
 
 /// Most files and folders in a build.
@@ -42,6 +44,8 @@ struct Content {
     layers: LayersFile,
     texts: BTreeMap<RelativePath, String>,
     libraries: Vec<VerifiedLibrary>,
+    rules: ScanRules,
+    findings: Vec<Finding>,
     files: usize,
     bytes: u64,
 }
@@ -49,10 +53,52 @@ struct Content {
 /// A build whose files are as published, without a word on who published it. It is for reports: nothing loads it.
 #[derive(Debug)]
 pub struct IntactBuild {
+    content: Content,
+}
+
+impl IntactBuild {
     /// What the build says about itself.
-    pub metadata: Metadata,
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.content.metadata
+    }
+
     /// The layers that it serves, by its own word. Empty: it does not say.
-    pub layers: LayersFile,
+    #[must_use]
+    pub fn layers(&self) -> &LayersFile {
+        &self.content.layers
+    }
+
+    /// As [`VerifiedSnapshot::findings`].
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.content.findings
+    }
+
+    /// As [`VerifiedSnapshot::fit`].
+    #[must_use]
+    pub fn fit(&self, linker: &Linker) -> Vec<Finding> {
+        self.content.fit(linker)
+    }
+
+    /// How many files were hashed, `metadata.json` not counted.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.content.files
+    }
+
+    /// The bytes of those files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.content.bytes
+    }
+}
+
+impl Content {
+    fn fit(&self, linker: &Linker) -> Vec<Finding> {
+        let facts = self.libraries.iter().filter_map(|library| Some((library.relative(), library.facts()?)));
+        facts.flat_map(|(path, facts)| fit(path.as_str(), facts, linker, &self.rules)).collect()
+    }
 }
 
 impl VerifiedSnapshot {
@@ -150,6 +196,25 @@ impl VerifiedSnapshot {
         self.content.texts.get(path).map(String::as_str)
     }
 
+    /// What the scan of its libraries warns of, from their files alone; what is refused is an error of [`verify`].
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.content.findings
+    }
+
+    /// The rules that its libraries were scanned by.
+    #[must_use]
+    pub fn rules(&self) -> &ScanRules {
+        &self.content.rules
+    }
+
+    /// What a machine and a process say to its libraries: those that they need and that are not there, or are too old.
+    /// Both what is refused and what is warned of.
+    #[must_use]
+    pub fn fit(&self, linker: &Linker) -> Vec<Finding> {
+        self.content.fit(linker)
+    }
+
     /// How many files were hashed, `metadata.json` not counted.
     #[must_use]
     pub fn files(&self) -> usize {
@@ -171,8 +236,21 @@ impl VerifiedSnapshot {
 /// when the admission demands a signature and there is no right one. [`VerifyError::Violations`] with everything that is not as published: a `metadata.json` that is not the anchored one
 /// or is about another kernel, files with other bytes, missing files, files that the digest does not list, links and
 /// other things that are no regular file. [`VerifyError::Absent`], [`VerifyError::Io`] and the other variants when the
-/// files cannot be read or the texts in them are outside their format.
+/// files cannot be read or the texts in them are outside their format. [`VerifyError::Unloadable`] where everything is as
+/// published, and the scan refuses a library.
 pub fn verify(snapshot: &Snapshot, admission: &Admission) -> Result<VerifiedSnapshot, VerifyError> {
+    verify_with(snapshot, admission, &VerifyOptions::default())
+}
+
+/// As [`verify`], by other settings.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_with(
+    snapshot: &Snapshot,
+    admission: &Admission,
+    options: &VerifyOptions,
+) -> Result<VerifiedSnapshot, VerifyError> {
     let kind = match snapshot.anchor() {
         Anchor::Archive { .. } => OriginKind::Archive,
         Anchor::Hub { .. } => OriginKind::Hub,
@@ -193,7 +271,9 @@ pub fn verify(snapshot: &Snapshot, admission: &Admission) -> Result<VerifiedSnap
         root: snapshot.root(),
         blobs: snapshot.blobs(),
     };
-    let (content, signature) = read_build(snapshot, |metadata| check_signature(&build, admission, metadata))?;
+    // The stricter of what the program and the policy say.
+    let options = &options.clone().rules(options.rules.with_policy(admission.elf()));
+    let (content, signature) = read_build(snapshot, options, |metadata| check_signature(&build, admission, metadata))?;
     if let Some(warning) = signature.warning() {
         tracing::warn!(repo = %snapshot.repo(), version = snapshot.version(), variant = %snapshot.variant(), "{warning}");
     }
@@ -214,14 +294,23 @@ pub fn verify(snapshot: &Snapshot, admission: &Admission) -> Result<VerifiedSnap
 /// # Errors
 /// As [`verify`], except for those about trust.
 pub fn inspect(snapshot: &Snapshot) -> Result<IntactBuild, VerifyError> {
-    let (content, ()) = read_build(snapshot, |_| Ok(()))?;
-    Ok(IntactBuild { metadata: content.metadata, layers: content.layers })
+    inspect_with(snapshot, &VerifyOptions::default())
+}
+
+/// As [`inspect`], by other settings.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_with(snapshot: &Snapshot, options: &VerifyOptions) -> Result<IntactBuild, VerifyError> {
+    let (content, ()) = read_build(snapshot, options, |_| Ok(()))?;
+    Ok(IntactBuild { content })
 }
 
 /// Reads a build. `judge` decides on the bytes of its metadata, once they are the anchored ones and before anything
 /// parses them.
 fn read_build<T>(
     snapshot: &Snapshot,
+    options: &VerifyOptions,
     judge: impl FnOnce(&[u8]) -> Result<T, VerifyError>,
 ) -> Result<(Content, T), VerifyError> {
     let (repo, version, variant) = (snapshot.repo(), snapshot.version(), snapshot.variant());
@@ -250,13 +339,9 @@ fn read_build<T>(
         variant: *variant,
         source: Box::new(source),
     })?;
-    let mut read = ReadFiles::default();
     let Found { files, mut violations } = walk(snapshot)?;
-    for (path, place) in files {
-        if let Some(violation) = read.read(&place, path, &metadata)? {
-            violations.push(violation);
-        }
-    }
+    let mut read = ReadFiles::read(files, &metadata, options.trusted.as_ref())?;
+    violations.append(&mut read.violations);
     let no_files: BTreeSet<String> = violations.iter().map(|violation| violation.path.clone()).collect();
     // What is there but is no file, or was not read, was reported as that; it is not missing as well.
     let content = metadata
@@ -272,6 +357,18 @@ fn read_build<T>(
     violations.sort();
     if !violations.is_empty() {
         return refuse(violations);
+    }
+    // Last: of bytes that are not the published ones, what they are is of no interest.
+    let mut findings = Vec::new();
+    if is_scanned(variant) {
+        for library in &mut read.libraries {
+            findings.extend(library.scan(variant, &options.rules)?);
+        }
+    }
+    let refused = findings.iter().filter(|finding| finding.severity == Severity::Refuse);
+    let violations: Vec<Violation> = refused.map(Finding::violation).collect();
+    if !violations.is_empty() {
+        return Err(VerifyError::Unloadable { repo: repo.clone(), version, variant: *variant, violations });
     }
     let layers_path = RelativePath::from_str(LAYERS_FILE).ok();
     let layers = match layers_path.and_then(|path| read.texts.get(&path)) {
@@ -291,6 +388,8 @@ fn read_build<T>(
         files: metadata_free_count(&read.digests),
         texts: read.texts,
         libraries: read.libraries,
+        rules: options.rules,
+        findings,
         bytes: read.bytes,
     };
     Ok((content, judged))

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kernelhub::bind::{BindError, Code, LayerKernel, RmsNormKernel, TensorMut, TensorRef};
+use kernelhub::digest::ViolationKind;
 use kernelhub::hint::Hint as _;
 use kernelhub::hub::{HubError, Kernel};
 use kernelhub::load::{Handshake, KernelLibrary, LoadError};
@@ -182,10 +183,10 @@ fn a_library_that_is_missing_is_named() {
     drop(folder);
     let pack = NativePack::new("needs-library", &norm_layer("RMSNorm", "rms_norm"), &[("libneeds.so", &bytes)]);
     let error = load_error(pack.get());
-    assert!(
-        matches!(&error, LoadError::Dlopen { reason, .. } if reason.starts_with("libelsewhere.so: cannot open")),
-        "{error:?}"
-    );
+    let [violation] = error.violations() else { panic!("{error:?}") };
+    assert_eq!(violation.kind, ViolationKind::LibraryMissing);
+    assert_eq!(violation.expected.as_deref(), Some("libelsewhere.so"));
+    assert!(error.to_string().contains("it needs libelsewhere.so, which this machine does not have"), "{error}");
     assert!(error.to_string().contains("libneeds.so"), "the file that the user knows: {error}");
     assert!(error.hint().unwrap().contains("install the library libelsewhere.so"));
 }
@@ -207,10 +208,11 @@ fn an_undefined_symbol_is_named() {
 fn a_text_that_is_named_as_a_library_is_refused() {
     for text in ["", "not a library\n", &"long enough for a header, and none\n".repeat(100)] {
         let pack = NativePack::new("text", &norm_layer("RMSNorm", "rms_norm"), &[("libtext.so", text.as_bytes())]);
-        let error = load_error(pack.get());
-        assert!(
-            matches!(&error, LoadError::Dlopen { path, reason } if path.ends_with("libtext.so") && !reason.is_empty())
-        );
+        let Err(HubError::Verify(error @ VerifyError::Unloadable { .. })) = pack.get() else { panic!("it was loaded") };
+        let [violation] = error.violations() else { panic!("{error:?}") };
+        assert_eq!((violation.kind, violation.path.as_str()), (ViolationKind::LibraryMalformed, "libtext.so"));
+        assert!(error.to_string().contains("it is no ELF file"), "{error}");
+        assert!(error.hint().is_some());
     }
 }
 

@@ -29,8 +29,11 @@ mod oci;
 mod pack_layers;
 mod parity;
 mod plan_command;
+#[cfg(feature = "cli")]
+mod probe;
 mod registry;
 mod resolve;
+mod scan;
 mod slice;
 mod support;
 #[cfg(feature = "cli")]

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a program that talks to its user")]
 
 mod demo;
+mod fuzz;
 mod model;
 mod packs;
 mod paths;
@@ -33,6 +34,12 @@ enum Command {
     FetchKernels(registry::Options),
     /// Measure downloads and the start of kernels, beside curl.
     BenchDownload(test::BenchDownloadOptions),
+    /// Measure what verification costs, beside OpenSSL.
+    BenchVerify(test::BenchDownloadOptions),
+    /// Run the fuzz targets: every parser of outside bytes.
+    Fuzz(fuzz::Options),
+    /// Swap libraries under the loader, 10,000 times: foreign code must never run.
+    Race(fuzz::RaceOptions),
     /// Run the benchmarks of the library's stages and kernels.
     Bench(test::BenchOptions),
 }
@@ -43,6 +50,9 @@ fn main() -> anyhow::Result<()> {
         Command::Test(options) => test::run(&options),
         Command::FetchKernels(options) => registry::run(&options),
         Command::BenchDownload(options) => test::bench_download(&options),
+        Command::BenchVerify(options) => test::bench_verify(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
+        Command::Race(options) => fuzz::race(&options),
         Command::Bench(options) => test::bench(&options),
     }
 }

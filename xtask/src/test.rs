@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use crate::process::{cargo, run as run_command};
-use crate::{demo, packs, paths, python, registry, results};
+use crate::{demo, fuzz, packs, paths, python, registry, results};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -45,6 +45,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     run_command(&mut tests)?;
     run_command(cargo(["test", "--workspace", "--doc"]).args(FEATURES))?;
+
+    step("the fuzz targets, for a few seconds each");
+    fuzz::run_stable(3, None)?;
 
     step("the Python package kernels on the same Hub, cache and lock file");
     python::interop(interpreter.as_deref())?;
@@ -98,6 +101,15 @@ pub(crate) struct BenchDownloadOptions {
     /// Put the numbers into benches/RESULTS.md.
     #[arg(long)]
     write: bool,
+}
+
+/// As [`bench_download`].
+pub(crate) fn bench_verify(options: &BenchDownloadOptions) -> anyhow::Result<()> {
+    let mut command = cargo(["bench", "--package", "kernelhub", "--no-default-features", "--bench", "verify"]);
+    if options.write {
+        command.args(["--", "--write"]);
+    }
+    run_command(&mut command)
 }
 
 /// Needs no kernel packs and none of the program's features, so that it builds in less time.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::kernel_name::KernelName;
 use crate::manifests::HubOptions;
+use crate::probe::Limit;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -19,6 +20,11 @@ pub(crate) struct Options {
     /// The device to load it for: cpu, cuda, rocm, xpu, hpu, mps, npu, neuron, tpu or wgpu.
     #[arg(long, default_value = "cpu")]
     device: DeviceKey,
+    /// Have a process of its own load the kernel first, so that one that crashes or hangs takes only that down.
+    #[arg(long)]
+    probe: bool,
+    #[command(flatten)]
+    limit: Limit,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -28,12 +34,24 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let KernelName { repo, revision } = &options.kernel;
-    let (hub, _) = options.hub.hub()?;
+    let probe = options.probe.then(|| options.limit.options()).transpose()?;
+    let (hub, _) = options.hub.hub_with(|builder| match probe {
+        Some(probe) => builder.probe(probe),
+        None => builder,
+    })?;
     let revision = match revision {
         Some(revision) => revision.clone(),
         None => hub.default_revision(repo)?,
     };
-    let kernel = hub.get(repo, revision, options.device)?;
+    let kernel = match hub.get(repo, revision, options.device) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            if options.json && !error.violations().is_empty() {
+                crate::print_json(&json!({ "repo": repo, "violations": error.violations() }))?;
+            }
+            return Err(error.into());
+        }
+    };
     if options.json {
         println!("{}", serde_json::to_string_pretty(&as_json(&kernel)).map_err(Failure::plain)?);
         return Ok(());
@@ -58,6 +76,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         #[cfg(feature = "wgpu")]
         Code::Shader(device) => println!("loaded    as shaders for {}", device.info().name),
         _ => {}
+    }
+    if let Some(probe) = kernel.probe() {
+        println!("probed    by a process of its own first, in {:.0} ms", probe.ms);
     }
     println!(
         "ms        resolve {:.2}, fetch {:.2}, verify {:.2}, load {:.2}",
@@ -127,6 +148,7 @@ fn as_json(kernel: &Kernel) -> Value {
         "bytes_fetched": fetched.bytes_fetched,
         "layers": layers,
         "library": library,
+        "probe": kernel.probe(),
         "resolution": kernel.resolution(),
         "ms": kernel.times(),
     })

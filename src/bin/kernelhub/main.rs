@@ -8,6 +8,7 @@ mod output;
 
 mod bundle;
 mod cache;
+mod check_abi;
 mod completions;
 mod devices;
 mod doctor;
@@ -24,11 +25,13 @@ mod lock;
 mod manifests;
 mod pack;
 mod plan;
+mod probe;
 mod progress;
 mod push;
 mod sign;
 mod size;
 mod trust;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -74,6 +77,15 @@ enum Command {
     Export(bundle::ExportOptions),
     /// Take the kernels of such a file into the cache, all or none of them.
     Import(bundle::ImportOptions),
+    /// Read, hash and scan what the cache has of a kernel, without loading it. Exit code 1 on any violation.
+    Verify(verify::Options),
+    /// Have a process of its own load a kernel, and say what became of it. Exit code 1 when it crashed, hung or refused.
+    Probe(probe::Options),
+    /// What the process of `probe` runs.
+    #[command(name = probe::CHILD, hide = true)]
+    ProbeChild,
+    /// Hold a build's libraries to the limits of `manylinux_2_28`. Exit code 1 when one goes beyond them.
+    CheckAbi(check_abi::Options),
     /// Make an archive and its manifest from a kernel's files.
     Pack(pack::Options),
     /// Sign builds with a key of one's own, or make such a key.
@@ -115,6 +127,10 @@ fn main() -> ExitCode {
         Command::Export(options) => bundle::run_export(&options),
         Command::Import(options) => bundle::run_import(&options),
         Command::Completions(options) => completions::run(&options),
+        Command::Probe(options) => probe::run(&options),
+        Command::ProbeChild => return ExitCode::from(kernelhub::probe::serve()),
+        Command::Verify(options) => verify::run(&options),
+        Command::CheckAbi(options) => check_abi::run(&options),
         Command::Pack(options) => pack::run(&options),
         Command::Plan(options) => plan::run(&options),
         Command::Push(options) => push::run(&options),

@@ -22,21 +22,43 @@ pub(crate) struct HubOptions {
     /// Open no socket.
     #[arg(long)]
     offline: bool,
+    /// Believe recorded hashes of large files that have not changed since, by their inode, size and times.
+    #[arg(long)]
+    trust_recorded_hashes: bool,
 }
 
 impl HubOptions {
     /// Reads the manifests and sets up the hub. A policy in the current folder counts.
     pub(crate) fn hub(&self) -> Result<(Hub, Vec<KernelManifest>), Failure> {
-        self.hub_for(Path::new("."))
+        self.hub_with(|builder| builder)
     }
 
-    /// The same for a project, whose policy counts.
+    /// As [`Self::hub`], with a command's own settings.
+    pub(crate) fn hub_with(
+        &self,
+        set: impl FnOnce(HubBuilder) -> HubBuilder,
+    ) -> Result<(Hub, Vec<KernelManifest>), Failure> {
+        self.hub_of(Path::new("."), set)
+    }
+
+    /// As [`Self::hub`], for a project, whose policy counts.
     pub(crate) fn hub_for(&self, project: &Path) -> Result<(Hub, Vec<KernelManifest>), Failure> {
+        self.hub_of(project, |builder| builder)
+    }
+
+    fn hub_of(
+        &self,
+        project: &Path,
+        set: impl FnOnce(HubBuilder) -> HubBuilder,
+    ) -> Result<(Hub, Vec<KernelManifest>), Failure> {
         let environment = Environment::read()?;
         let mut options = FetchOptions::of(&environment);
         options.offline |= self.offline;
         let fetcher = Fetcher::new(options.clone());
         let mut builder: HubBuilder = Hub::builder().offline(options.offline).progress(Bars::of(&environment));
+        if self.trust_recorded_hashes {
+            builder = builder.trust_recorded_hashes(true);
+        }
         if let Some(cache) = &self.cache {
             builder = builder.cache(cache);
         }
@@ -48,7 +70,7 @@ impl HubOptions {
                 builder = builder.manifest(manifest, location);
             }
         }
-        Ok((builder.environment(environment).project(project).build()?, manifests))
+        Ok((set(builder.environment(environment).project(project)).build()?, manifests))
     }
 }
 

@@ -49,6 +49,13 @@ pub(super) fn unpack(archive: &Path, into: &Path, variant: &Variant) -> Result<U
     unpack_within(archive, into, variant, ArchiveLimits::DEFAULT)
 }
 
+/// For the fuzz targets: the paths of the files, or what refuses the archive, in words.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_unpack(archive: &Path, into: &Path, variant: &Variant) -> Result<Vec<String>, String> {
+    let unpacked = unpack(archive, into, variant).map_err(|error| format!("{error:?}"))?;
+    Ok(unpacked.files.keys().map(ToString::to_string).collect())
+}
+
 fn unpack_within(
     archive: &Path,
     into: &Path,

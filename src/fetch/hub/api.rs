@@ -155,25 +155,8 @@ impl HubSource {
         variant: &Variant,
         session: &Session<'_>,
     ) -> Result<Vec<TreeFile>, FetchError> {
-        let refuse = |reason: String| FetchError::Listing { url: url.to_string(), reason };
-        let prefix = format!("build/{variant}/");
-        let mut files = BTreeMap::new();
-        let mut folded = HashSet::new();
-        for (kind, path, entry) in self.entries(url, session).await? {
-            if kind != "file" {
-                continue;
-            }
-            let shown = || path.escape_debug().to_string();
-            let inside = path.strip_prefix(&prefix).ok_or_else(|| refuse(format!("{} is not in {prefix}", shown())))?;
-            let inside: RelativePath = inside.parse().map_err(|error| refuse(format!("{error}")))?;
-            let file = tree_file(inside.clone(), &entry)
-                .ok_or_else(|| refuse(format!("the entry of {} has no oid and size", shown())))?;
-            if !folded.insert(inside.case_folded()) {
-                return Err(refuse(format!("{} stands twice, at least where case is ignored", shown())));
-            }
-            files.insert(inside, file);
-        }
-        Ok(files.into_values().collect())
+        files_of(self.entries(url, session).await?, variant)
+            .map_err(|reason| FetchError::Listing { url: url.to_string(), reason })
     }
 
     /// The entries of every page: type, path, and the rest.
@@ -191,24 +174,58 @@ impl HubSource {
             }
             let Page { value, next: following } =
                 self.http.get_json(&page_url, MAX_PAGE_BYTES, self.fetch.retry, session).await?;
-            let Value::Array(page) = value else {
-                return Err(FetchError::Listing { url: page_url.to_string(), reason: "expected a list".to_owned() });
-            };
+            let page = entries_of(value)
+                .map_err(|reason| FetchError::Listing { url: page_url.to_string(), reason: reason.to_owned() })?;
             if entries.len() + page.len() > MAX_LISTED {
                 return Err(refuse("more than 10000 entries"));
             }
-            for entry in page {
-                let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-                let (Some(kind), Some(path)) = (text("type"), text("path")) else {
-                    let reason = "an entry without type and path".to_owned();
-                    return Err(FetchError::Listing { url: page_url.to_string(), reason });
-                };
-                entries.push((kind, path, entry));
-            }
+            entries.extend(page);
             next = following;
         }
         Ok(entries)
     }
+}
+
+/// The entries of one page: type, path, and the rest.
+fn entries_of(page: Value) -> Result<Vec<(String, String, Value)>, &'static str> {
+    let Value::Array(page) = page else { return Err("expected a list") };
+    let read = |entry: Value| {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+        let (Some(kind), Some(path)) = (text("type"), text("path")) else {
+            return Err("an entry without type and path");
+        };
+        Ok((kind, path, entry))
+    };
+    page.into_iter().map(read).collect()
+}
+
+/// The files of one build among the entries of its listing, with paths in the build's folder, sorted.
+fn files_of(entries: Vec<(String, String, Value)>, variant: &Variant) -> Result<Vec<TreeFile>, String> {
+    let prefix = format!("build/{variant}/");
+    let mut files = BTreeMap::new();
+    let mut folded = HashSet::new();
+    for (_, path, entry) in entries.into_iter().filter(|(kind, ..)| kind == "file") {
+        let shown = || path.escape_debug().to_string();
+        let inside = path.strip_prefix(&prefix).ok_or_else(|| format!("{} is not in {prefix}", shown()))?;
+        let inside: RelativePath = inside.parse().map_err(|error| format!("{error}"))?;
+        let file =
+            tree_file(inside.clone(), &entry).ok_or_else(|| format!("the entry of {} has no oid and size", shown()))?;
+        if !folded.insert(inside.case_folded()) {
+            return Err(format!("{} stands twice, at least where case is ignored", shown()));
+        }
+        files.insert(inside, file);
+    }
+    Ok(files.into_values().collect())
+}
+
+/// Reads a page of a listing and the answer about refs, as far as they can be read. For the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_listing(text: &[u8], variant: &Variant) -> Result<Vec<TreeFile>, String> {
+    let value = crate::manifest::parse_json_strict(text).map_err(|error| error.to_string())?;
+    if let Some(refs) = Refs::read(&value) {
+        return Err(format!("refs: {} {}", refs.versions().len(), refs.names().len()));
+    }
+    files_of(entries_of(value)?, variant)
 }
 
 fn tree_file(path: RelativePath, entry: &Value) -> Option<TreeFile> {

@@ -18,6 +18,9 @@ mod build;
 mod publisher;
 mod repair;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use api::read_listing;
+
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 

@@ -94,9 +94,14 @@ fn inside(name: &str) -> String {
 fn fetch(name: &str, archive: &[u8]) -> FetchError {
     static PUBLISHED: LazyLock<Published> = LazyLock::new(Published::new);
     let published = &*PUBLISHED;
-    // `outside` stands where a path with `..` would land, `cache` below it.
-    let world = tempfile::tempdir().unwrap();
-    fs::create_dir(world.path().join("outside")).unwrap();
+    COUNT.with(|count| count.set(count.get() + 1));
+    // `outside` stands where a path with `..` would land, `cache` below it; the surroundings must stay as they are.
+    let surroundings = tempfile::tempdir().unwrap();
+    let world = surroundings.path().join("a/world");
+    fs::create_dir_all(world.join("outside")).unwrap();
+    for (path, text) in [("above", "above"), ("a/beside", "beside"), ("a/world/outside/x", "kept")] {
+        fs::write(surroundings.path().join(path), text).unwrap();
+    }
     let source = tempfile::tempdir().unwrap();
     fs::write(source.path().join("x.tar.zst"), archive).unwrap();
     let mut manifest: KernelManifest = published.manifest.clone();
@@ -105,17 +110,46 @@ fn fetch(name: &str, archive: &[u8]) -> FetchError {
     artifact.size = archive.len() as u64;
     artifact.sha256 = Sha256Digest::of(archive);
     artifact.metadata_sha256 = Sha256Digest::of(b"{}");
-    let cache = Cache::at(world.path().join("cache")).unwrap();
+    let cache = Cache::at(world.join("cache")).unwrap();
     let base = Location::from(source.path());
     let error = Fetcher::new(FetchOptions::default())
         .fetch_artifact(&cache, &manifest, &manifest.artifacts[0], &base, &NoProgress, Reuse::IfPresent)
         .expect_err(name);
-    let allowed =
-        ["cache", "cache/locks", "cache/tmp", "outside", &format!("cache/locks/{}.lock", Sha256Digest::of(archive))]
-            .map(str::to_owned);
-    let found = tree::list(world.path());
-    assert!(found.iter().all(|path| allowed.contains(path)), "{name}: left behind: {found:?}");
+    let allowed = [
+        "",
+        "/cache",
+        "/cache/locks",
+        "/cache/tmp",
+        "/outside",
+        "/outside/x",
+        &format!("/cache/locks/{}.lock", Sha256Digest::of(archive)),
+    ]
+    .map(|path| format!("a/world{path}"));
+    let found = tree::list(surroundings.path());
+    let stayed = |path: &String| allowed.contains(path) || ["a", "above", "a/beside"].contains(&path.as_str());
+    assert!(found.iter().all(stayed), "{name}: left behind: {found:?}");
+    for (path, text) in [("above", "above"), ("a/beside", "beside"), ("a/world/outside/x", "kept")] {
+        assert_eq!(fs::read_to_string(surroundings.path().join(path)).unwrap(), text, "{name}: {path}");
+    }
     error
+}
+
+thread_local! {
+    /// How many archives this thread has tried.
+    static COUNT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// All the tables of this file together are the hostile set.
+#[test]
+fn the_hostile_set_has_more_than_sixty_archives() {
+    let before = COUNT.get();
+    links_devices_and_other_kinds_are_refused();
+    names_that_leave_their_folder_are_refused();
+    names_that_meet_are_refused();
+    extended_headers_that_disagree_are_refused();
+    archives_end_where_they_end();
+    let tried = COUNT.get() - before;
+    assert!(tried >= 60, "{tried}");
 }
 
 fn refused(name: &str, archive: &[u8]) -> ArchiveError {

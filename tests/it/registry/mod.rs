@@ -2,6 +2,7 @@
 
 mod fetch;
 mod hostile;
+mod hostile_texts;
 mod lies;
 mod manifests;
 mod packing;

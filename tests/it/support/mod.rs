@@ -1,6 +1,7 @@
 //! What several rooms' tests share.
 
 pub(crate) mod allocations;
+pub(crate) mod elf;
 pub(crate) mod embedded;
 pub(crate) mod hub;
 pub(crate) mod native;

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use kernelhub::bind::{BindError, LayerKernel};
 use kernelhub::fetch::Location;
-use kernelhub::hub::{Hub, HubError, Kernel};
+use kernelhub::hub::{Hub, HubBuilder, HubError, Kernel};
 use kernelhub::manifest::{BackendInfo, KernelManifest};
 use kernelhub::pack::{self, PackSpec};
 use kernelhub::variant::{DeviceKey, Variant};
@@ -35,6 +35,21 @@ pub(crate) fn compile_to(folder: &Path, fixture: &str, value: &str, options: &[&
     let output = command.output().unwrap();
     assert!(output.status.success(), "{fixture}: {}", String::from_utf8_lossy(&output.stderr));
     library
+}
+
+/// Compiles a fixture in C or C++ to a shared library and returns its bytes. `value` is its macro `FIXTURE_VALUE`, a text.
+pub(crate) fn compile_c(fixture: &str, value: &str, options: &[&str]) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures").join(fixture);
+    let library = folder.path().join("library.so");
+    let compiler = if source.extension().is_some_and(|extension| extension == "cpp") { "c++" } else { "cc" };
+    let mut command = Command::new(compiler);
+    command.args(["-shared", "-fPIC", "-O1"]).arg(format!("-DFIXTURE_VALUE={value:?}"));
+    // Libraries stand behind the source that needs them.
+    command.arg("-o").arg(&library).arg(source).args(options);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{fixture}: {}", String::from_utf8_lossy(&output.stderr));
+    fs::read(library).unwrap()
 }
 
 /// The library of `fixtures/kit.rs`.
@@ -113,19 +128,35 @@ impl NativePack {
         self.folder.path()
     }
 
+    /// Its cache.
+    pub(crate) fn cache(&self) -> &Path {
+        self.cache.path()
+    }
+
+    /// The build's folder in the cache, once it was fetched.
+    pub(crate) fn unpacked(&self) -> PathBuf {
+        let artifact = &self.manifest.artifacts[0];
+        let archive = self.cache.path().join("archives").join(artifact.sha256.to_string());
+        archive.join("build").join(artifact.variant.to_string())
+    }
+
     pub(crate) fn location(&self) -> Location {
         Location::Local(self.folder.path().join(format!("{}.toml", self.manifest.kernel.repo.name())))
     }
 
     /// A new hub on this pack's own cache, without the network.
     pub(crate) fn hub(&self) -> Hub {
-        Hub::builder()
+        self.hub_with(|builder| builder)
+    }
+
+    /// As [`Self::hub`], with further settings.
+    pub(crate) fn hub_with(&self, set: impl FnOnce(HubBuilder) -> HubBuilder) -> Hub {
+        let builder = Hub::builder()
             .cache(self.cache.path())
             .offline(true)
             .policy(super::trust::policy())
-            .manifest(self.manifest.clone(), self.location())
-            .build()
-            .unwrap()
+            .manifest(self.manifest.clone(), self.location());
+        set(builder).build().unwrap()
     }
 
     /// Brings the kernel up in a new hub.

@@ -17,7 +17,7 @@ use crate::hub::{Hub, Selection};
 use crate::manifest::{LOCK_FILE, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, SIGNATURE_FILES};
 use crate::names::RelativePath;
 use crate::variant::Variant;
-use crate::verify::{VerifiedSnapshot, verify};
+use crate::verify::{VerifiedSnapshot, verify_with};
 
 impl Hub {
     /// Writes locked kernels from the cache into one file. Makes no request for them; the Hub is asked about a publisher
@@ -79,7 +79,7 @@ impl Hub {
         })?;
         let (cancel, cost) = (Cancel::default(), Cost::default());
         let admission = self.admit_locked(kernel, &Session::new(&*self.progress, &cancel, &cost))?;
-        Ok(verify(&snapshot, &admission).map_err(crate::hub::HubError::from)?)
+        Ok(verify_with(&snapshot, &admission, &self.verify).map_err(crate::hub::HubError::from)?)
     }
 
     /// The cache's copy of a locked build.
