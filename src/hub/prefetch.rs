@@ -162,7 +162,7 @@ impl Hub {
         let verified = verify_with(&fetched.snapshot, &self.verify);
         times.verify_ms = milliseconds(clock);
         let done = |snapshot: VerifiedSnapshot, fetched, repaired, times| Prefetched {
-            notes: [builds.notes.clone(), self.noted(snapshot.findings())].concat(),
+            notes: builds.notes.clone(),
             snapshot: self.with_layers(snapshot),
             fetched,
             repaired,

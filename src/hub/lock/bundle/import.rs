@@ -17,7 +17,7 @@ use crate::manifest::{
 };
 use crate::names::RelativePath;
 use crate::variant::Variant;
-use crate::verify::{VerifyError, verify_with};
+use crate::verify::verify_with;
 
 /// A build of the bundle that was checked.
 struct Checked<'a> {
@@ -108,9 +108,7 @@ impl Hub {
         let Some(snapshot) = self.locked_snapshot(build.kernel, build.variant)? else { return Ok(false) };
         let Some((_, expected)) = place(build.kernel, build.variant) else { return Ok(false) };
         let metadata = read_text(&snapshot.root().join(METADATA_FILE), MAX_METADATA_BYTES)?.unwrap_or_default();
-        // A library that is not to be loaded is as published all the same; loading refuses it.
-        let is_whole = matches!(verify_with(&snapshot, &self.verify), Ok(_) | Err(VerifyError::Unloadable { .. }));
-        Ok(Sha256Digest::of(metadata.as_bytes()) == expected && is_whole)
+        Ok(Sha256Digest::of(metadata.as_bytes()) == expected && verify_with(&snapshot, &self.verify).is_ok())
     }
 
     /// Places one build. Returns it, where nothing was in its place before.
