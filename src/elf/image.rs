@@ -16,6 +16,7 @@ struct Segment {
     address: u64,
     offset: u64,
     in_file: u64,
+    is_writable: bool,
 }
 
 /// The pieces of a file, in the order of their addresses, none over another.
@@ -59,7 +60,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             match header.p_type.get(LE) {
                 elf::PT_LOAD => {
                     image.has_writable_code |= writable && executable;
-                    free = image.add(header, length, free)?;
+                    free = image.add(header, length, free, writable)?;
                 }
                 elf::PT_DYNAMIC => image.dynamic = Some((header.p_vaddr.get(LE), header.p_memsz.get(LE))),
                 elf::PT_GNU_STACK => image.has_executable_stack = executable,
@@ -71,7 +72,13 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
 
     /// Adds a segment and gives the first address behind its pages. Two that share a page are refused: which of them the
     /// memory shows would depend on the linker.
-    fn add(&mut self, header: &ProgramHeader64<LE>, length: u64, free: u64) -> Result<u64, ElfError> {
+    fn add(
+        &mut self,
+        header: &ProgramHeader64<LE>,
+        length: u64,
+        free: u64,
+        is_writable: bool,
+    ) -> Result<u64, ElfError> {
         let (address, offset) = (header.p_vaddr.get(LE), header.p_offset.get(LE));
         let (in_file, in_memory) = (header.p_filesz.get(LE), header.p_memsz.get(LE));
         if in_file > in_memory {
@@ -88,16 +95,26 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         if address - address % PAGE < free {
             return Err(ElfError::Malformed { what: "segments that overlap or are out of order" });
         }
-        self.segments.push(Segment { address, offset, in_file });
+        self.segments.push(Segment { address, offset, in_file, is_writable });
         Ok(end)
+    }
+
+    fn segment(&self, address: u64) -> Option<&Segment> {
+        let next = self.segments.partition_point(|segment| segment.address <= address);
+        self.segments.get(next.checked_sub(1)?)
     }
 
     /// Where the bytes of an address stand in the file, and how many of its segment are left from there.
     fn place(&self, address: u64) -> Option<(u64, u64)> {
-        let next = self.segments.partition_point(|segment| segment.address <= address);
-        let segment = self.segments.get(next.checked_sub(1)?)?;
+        let segment = self.segment(address)?;
         let into = address - segment.address;
         (into < segment.in_file).then(|| (segment.offset + into, segment.in_file - into))
+    }
+
+    /// Whether the dynamic table can be written to. The linker writes addresses into it, and crashes where it can't.
+    pub(super) fn is_dynamic_writable(&self) -> bool {
+        let segment = self.dynamic.and_then(|(address, _)| self.segment(address));
+        segment.is_some_and(|segment| segment.is_writable)
     }
 
     /// How many bytes of the file stand at and behind an address.

@@ -89,6 +89,8 @@ pub struct ElfFacts {
     pub has_static_tls: bool,
     /// Whether it has `DT_PREINIT_ARRAY`, which counts in programs only.
     pub has_preinit: bool,
+    /// What it lacks without which the linker, which trusts its input, would crash.
+    pub lacks: Option<&'static str>,
     /// Symbols that the whole process shares, one definition for all libraries: `STB_GNU_UNIQUE`.
     pub unique: UniqueSymbols,
     /// How many functions choose their code while the library is loaded, before its initialisers: `STT_GNU_IFUNC`.
@@ -177,6 +179,14 @@ impl ElfFacts {
                 _ => {}
             }
         }
+        self.lacks = if image.is_dynamic_writable() {
+            match (tables.symbols, tables.strings) {
+                (Some(_), Some(_)) => None,
+                _ => Some("a table of symbols or of names"),
+            }
+        } else {
+            Some("a dynamic table that can be written to")
+        };
         let strings = Strings::new(image, &tables);
         for (tag, at) in names {
             let name = strings.get(at)?;

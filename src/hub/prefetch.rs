@@ -167,7 +167,7 @@ impl Hub {
             let (repo, variant) = (snapshot.repo(), snapshot.variant());
             let unsigned = snapshot.signature().warning().map(|warning| format!("{repo} ({variant}): {warning}"));
             Prefetched {
-                notes: builds.notes.iter().cloned().chain(unsigned).chain(self.noted(snapshot.findings())).collect(),
+                notes: builds.notes.iter().cloned().chain(unsigned).collect(),
                 snapshot: self.with_layers(snapshot),
                 fetched,
                 repaired,

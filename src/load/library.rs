@@ -107,18 +107,20 @@ impl KernelLibrary {
         outcome.map_err(|fault| fault.of(bytes.path()))
     }
 
-    /// Looks for all that the library needs before any code of it runs, and gives what is warned of.
+    /// Holds the library to what its file says, and looks for all that it needs, before any code of it runs. Gives what is warned
+    /// of.
     fn scan(
         snapshot: &VerifiedSnapshot,
         bytes: &VerifiedLibrary,
         mapped: &HashMap<Sha256Digest, Mapped>,
     ) -> Result<Vec<Finding>, LoadError> {
-        let Some(facts) = bytes.facts() else { return Ok(Vec::new()) };
-        let mut findings = snapshot.fit(&Linker::of_this_process());
+        let mut findings = snapshot.findings().to_vec();
+        findings.extend(snapshot.fit(&Linker::of_this_process()));
         let name = bytes.relative().as_str();
         let mut others: Vec<&KernelLibrary> = mapped.values().filter_map(|known| known.ok()).collect();
         others.sort_by(|a, b| a.path.cmp(&b.path));
-        for other in others {
+        for (facts, other) in bytes.facts().into_iter().flat_map(|facts| others.iter().map(move |other| (facts, other)))
+        {
             let theirs = other.bytes.facts();
             findings
                 .extend(theirs.and_then(|theirs| shared_symbols(name, facts, theirs, &other.path, snapshot.rules())));
@@ -216,7 +218,7 @@ impl KernelLibrary {
         self.handshake
     }
 
-    /// What the scan warned of when it was loaded: what this machine and the kernels loaded before it say to it.
+    /// What the scan warned of when it was loaded: what its file says, this machine, and the kernels loaded before it.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings

@@ -48,7 +48,7 @@ pub use parent::probe;
 pub use signals::signal_name;
 
 /// How long a probe may take, by default: large libraries for GPUs take seconds to load.
-pub const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(60);
+pub const DEFAULT_TIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// A program that ends up in [`serve`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -89,18 +89,6 @@ pub enum VerifyError {
         /// nothing that it says about the other files counts.
         violations: Vec<Violation>,
     },
-    /// The files are as published, and a library among them is not to be loaded.
-    #[error("{repo} v{version}, {variant}: not safe to load: {}", crate::digest::list(.violations))]
-    Unloadable {
-        /// The kernel.
-        repo: RepoId,
-        /// Its version.
-        version: u32,
-        /// The build.
-        variant: Variant,
-        /// Everything that the scan refuses, in a stable order.
-        violations: Vec<Violation>,
-    },
     /// The build holds more files than a kernel has.
     #[error("{}: more than {maximum} files and folders", root.display())]
     TooManyFiles {
@@ -155,11 +143,11 @@ pub enum VerifyError {
 }
 
 impl VerifyError {
-    /// What is not as published or not to be loaded. Empty for the other errors.
+    /// What is not as published. Empty for the other errors.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         match self {
-            Self::Violations { violations, .. } | Self::Unloadable { violations, .. } => violations,
+            Self::Violations { violations, .. } => violations,
             _ => &[],
         }
     }
@@ -173,9 +161,6 @@ impl Hint for VerifyError {
                 Some("get the kernel once while online: damaged files are then fetched again".to_owned())
             }
             Self::Signature { source, .. } => source.hint(),
-            Self::Unloadable { .. } => {
-                Some("choose another build or version of the kernel, and tell its publisher".to_owned())
-            }
             Self::Metadata { source, .. } | Self::Layers { source, .. } => source.hint(),
             Self::LibraryCount { found, .. } if found.is_empty() => {
                 Some("this build holds shaders or Python only; load it by that route".to_owned())

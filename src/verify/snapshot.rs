@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
-use super::elf::{Finding, ScanRules, Severity, fit, is_scanned};
+use super::elf::{Finding, ScanRules, fit, is_scanned};
 use super::read::ReadFiles;
 use super::signature::{SignatureStatus, SignedBuild, check_signature};
 use super::walk::{Beside, Found, io_error, not_a_file, open_beside, read_limited, walk};
@@ -196,7 +196,8 @@ impl VerifiedSnapshot {
         self.content.texts.get(path).map(String::as_str)
     }
 
-    /// What the scan of its libraries warns of, from their files alone; what is refused is an error of [`verify`].
+    /// What the scan of its libraries found, from their files alone. What it refuses does not load:
+    /// [`crate::load::KernelLibrary::open`] holds to it.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.content.findings
@@ -236,8 +237,10 @@ impl VerifiedSnapshot {
 /// when the admission demands a signature and there is no right one. [`VerifyError::Violations`] with everything that is not as published: a `metadata.json` that is not the anchored one
 /// or is about another kernel, files with other bytes, missing files, files that the digest does not list, links and
 /// other things that are no regular file. [`VerifyError::Absent`], [`VerifyError::Io`] and the other variants when the
-/// files cannot be read or the texts in them are outside their format. [`VerifyError::Unloadable`] where everything is as
-/// published, and the scan refuses a library.
+/// files cannot be read or the texts in them are outside their format.
+///
+/// What the scan of libraries finds is in [`VerifiedSnapshot::findings`]: a build for another machine may be brought and
+/// passed on whatever its libraries are, and loading one is what the findings refuse.
 pub fn verify(snapshot: &Snapshot, admission: &Admission) -> Result<VerifiedSnapshot, VerifyError> {
     verify_with(snapshot, admission, &VerifyOptions::default())
 }
@@ -364,11 +367,6 @@ fn read_build<T>(
         for library in &mut read.libraries {
             findings.extend(library.scan(variant, &options.rules)?);
         }
-    }
-    let refused = findings.iter().filter(|finding| finding.severity == Severity::Refuse);
-    let violations: Vec<Violation> = refused.map(Finding::violation).collect();
-    if !violations.is_empty() {
-        return Err(VerifyError::Unloadable { repo: repo.clone(), version, variant: *variant, violations });
     }
     let layers_path = RelativePath::from_str(LAYERS_FILE).ok();
     let layers = match layers_path.and_then(|path| read.texts.get(&path)) {

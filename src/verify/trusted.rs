@@ -248,7 +248,6 @@ mod tests {
     }
 
     /// Needs the right to give files away, as an administrator has.
-    #[expect(clippy::print_stderr, reason = "a skip says why")]
     #[test]
     fn a_folder_or_record_of_another_user_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();

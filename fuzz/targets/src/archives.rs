@@ -84,5 +84,5 @@ pub(crate) fn archive(data: &[u8]) -> String {
 }
 
 pub(crate) fn bundle(data: &[u8]) -> String {
-    run(data, |file, into| kernelhub::fuzzing::unpack_bundle(file, into))
+    run(data, kernelhub::fuzzing::unpack_bundle)
 }

@@ -24,6 +24,10 @@ pub struct Target {
 
 impl Target {
     /// Runs one input. The text tells apart what happened.
+    ///
+    /// # Panics
+    /// Where something does not hold that must: that is what a target is for.
+    #[expect(clippy::must_use_candidate, reason = "libFuzzer has no use for it")]
     pub fn run(&self, data: &[u8]) -> String {
         (self.body)(data)
     }

@@ -58,7 +58,9 @@ fn main() -> anyhow::Result<()> {
         return write_seeds(folder);
     }
     if options.list {
-        TARGETS.iter().for_each(|target| println!("{}", target.name));
+        for target in TARGETS {
+            println!("{}", target.name);
+        }
         return Ok(());
     }
     let chosen: Vec<&Target> = match &options.target {
@@ -133,11 +135,9 @@ fn run(target: &Target, input: &[u8], watch: &Watch) -> anyhow::Result<String> {
     watch.begins(input);
     let outcome = std::panic::catch_unwind(|| target.run(input));
     watch.ends();
-    match outcome {
-        Ok(told) => Ok(told),
-        Err(_) => {
-            let file = watch.keep(input, "panic")?;
-            bail!("{}: a panic; the input is in {}", target.name, file.display())
-        }
+    if let Ok(told) = outcome {
+        return Ok(told);
     }
+    let file = watch.keep(input, "panic")?;
+    bail!("{}: a panic; the input is in {}", target.name, file.display())
 }

@@ -25,9 +25,7 @@ impl Mutator {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        #[expect(clippy::cast_possible_truncation, reason = "any number does")]
-        let number = (self.random() >> 11) as usize;
-        number % bound.max(1)
+        usize::try_from(self.random() >> 33).unwrap_or(0) % bound.max(1)
     }
 
     /// An input made of kept ones.

@@ -8,7 +8,7 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::archives::packed;
 #[path = "../../../tests/it/support/elf.rs"]
-#[expect(dead_code, reason = "the tests use more of it")]
+#[expect(dead_code, clippy::unwrap_used, reason = "a helper of the tests, which use more of it")]
 mod elf;
 
 use elf::{Elf, tag};

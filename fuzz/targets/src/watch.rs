@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+/// Since when an input runs, and the input.
+type Run = (Instant, Vec<u8>);
+
 /// Watches one target's runs from a thread of its own.
 pub(crate) struct Watch {
     target: &'static str,
     artifacts: PathBuf,
-    running: Arc<Mutex<Option<(Instant, Vec<u8>)>>>,
+    running: Arc<Mutex<Option<Run>>>,
 }
 
 impl Watch {

@@ -38,6 +38,12 @@ pub(in crate::verify) fn inspect(path: &str, facts: &ElfFacts, variant: &Variant
     if !facts.is_shared_object {
         add(Severity::Refuse, FindingKind::Malformed { reason: "it is no shared library but a program".to_owned() });
     }
+    if let Some(what) = facts.lacks {
+        add(
+            Severity::Refuse,
+            FindingKind::Malformed { reason: format!("it has no {}", what.trim_start_matches("a ")) },
+        );
+    }
     if facts.has_executable_stack {
         add(rules.executable_stack, FindingKind::ExecutableStack);
     }

@@ -59,6 +59,9 @@ fn what_the_dynamic_table_says_is_read() {
     );
     assert!(read(&Elf { stack: Some(7), ..Elf::default() }.build(b"")).unwrap().has_executable_stack);
     assert!(read(&Elf { segment: 7, ..Elf::default() }.build(b"")).unwrap().has_writable_code);
+    assert_eq!(read(&Elf::default().build(b"")).unwrap().lacks, None);
+    let fixed = read(&Elf { segment: 5, ..Elf::default() }.build(b"")).unwrap();
+    assert_eq!(fixed.lacks, Some("a dynamic table that can be written to"), "the linker writes into it");
     let other = read(&Elf { machine: 183, ..Elf::default() }.build(b"")).unwrap();
     assert_eq!(other.machine, 183);
     assert_eq!(read(&Elf { class: 1, ..Elf::default() }.build(b"")).unwrap().bits, 32);

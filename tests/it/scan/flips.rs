@@ -41,35 +41,45 @@ fn published() -> Published {
     published
 }
 
-/// The files of a build, with their bytes.
-fn files(build: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+/// A file of a build: its name there, the file that holds its bytes (a blob, where the cache has links), and those.
+type Held = (PathBuf, PathBuf, Vec<u8>);
+
+fn files(build: &Path) -> Vec<Held> {
     let names = ["layers.toml", "libflips.so", "__init__.py", "doc/notes.json", "metadata.json"];
-    names.iter().map(|name| (PathBuf::from(name), fs::read(build.join(name)).unwrap())).collect()
+    let held = |name: &&str| {
+        let place = build.join(name).canonicalize().unwrap();
+        (PathBuf::from(name), place.clone(), fs::read(place).unwrap())
+    };
+    names.iter().map(held).collect()
 }
 
 /// A byte of all the files, counted through.
-fn choose<'a>(files: &'a [(PathBuf, Vec<u8>)], random: &mut Random) -> (&'a Path, Vec<u8>) {
-    let total = files.iter().map(|(_, bytes)| bytes.len()).sum();
+fn choose<'a>(files: &'a [Held], random: &mut Random) -> (&'a Held, Vec<u8>) {
+    let total = files.iter().map(|(.., bytes)| bytes.len()).sum();
     let mut at = random.below(total);
-    for (path, bytes) in files {
+    for held @ (.., bytes) in files {
         if at < bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1 << random.below(8);
-            return (path, changed);
+            return (held, changed);
         }
         at -= bytes.len();
     }
     unreachable!("a position inside")
 }
 
-/// Writes a file anew: it may be a link to a blob, and a repair that got no answer has removed it.
+/// Writes a file anew: it may be read-only, and a repair that got no answer has removed it.
 fn put(path: &Path, bytes: &[u8]) {
     fs::remove_file(path).unwrap_or_default();
     fs::write(path, bytes).unwrap();
 }
 
-fn is_mapped() -> bool {
-    fs::read_to_string("/proc/self/maps").unwrap().contains("libflips.so")
+/// Whether the library is mapped: the sealed copy has the name of the file that it was made of.
+fn is_mapped(files: &[Held]) -> bool {
+    let library = files.iter().find(|(path, ..)| path.as_os_str() == "libflips.so").unwrap();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let names = [library.1.file_name().unwrap().to_str().unwrap(), "libflips.so"];
+    names.iter().any(|name| maps.contains(&format!("memfd:{name}")))
 }
 
 #[test]
@@ -86,7 +96,7 @@ fn a_changed_byte_anywhere_is_refused_through_every_door() {
     let local = tempfile::tempdir().unwrap();
     let local_build = local.path().join("build").join(VARIANT);
     fs::create_dir_all(local_build.join("doc")).unwrap();
-    for (path, bytes) in &files {
+    for (path, _, bytes) in &files {
         fs::write(local_build.join(path), bytes).unwrap();
     }
 
@@ -115,35 +125,40 @@ fn a_changed_byte_anywhere_is_refused_through_every_door() {
 
     let mut random = Random(7);
     for position in 0..POSITIONS {
-        let (path, changed) = choose(&files, &mut random);
-        put(&build.join(path), &changed);
+        let ((path, place, _), changed) = choose(&files, &mut random);
+        put(place, &changed);
         let at = format!("position {position} in {}", path.display());
         assert!(online.get(&repo, revision.clone(), DeviceKey::Cpu).is_err(), "get, {at}");
         assert!(offline.get(&repo, 1, DeviceKey::Cpu).is_err(), "offline, {at}");
         assert!(offline.provide(&choice, "RMSNorm", DeviceKey::Cpu).is_err(), "KernelConfig, {at}");
         assert!(by_lock(&offline).is_err(), "lock download, {at}");
         // A local folder's own metadata is what it is held to; nothing anchors that.
-        if path != Path::new("metadata.json") {
+        if path.as_os_str() != "metadata.json" {
             put(&local_build.join(path), &changed);
             assert!(folder.get(&repo, 1, DeviceKey::Cpu).is_err(), "local folder, {at}");
         }
-        for (path, bytes) in &files {
-            if fs::read(build.join(path)).ok().as_ref() != Some(bytes) {
-                put(&build.join(path), bytes);
+        for (path, place, bytes) in &files {
+            if fs::read(place).ok().as_ref() != Some(bytes) {
+                put(place, bytes);
+            }
+            // What a repair took away, it would have brought again.
+            if !build.join(path).exists() {
+                fs::create_dir_all(build.join(path).parent().unwrap()).unwrap();
+                std::os::unix::fs::symlink(place, build.join(path)).unwrap();
             }
             if fs::read(local_build.join(path)).ok().as_ref() != Some(bytes) {
                 put(&local_build.join(path), bytes);
             }
         }
     }
-    assert!(!is_mapped(), "refused before dlopen, every time");
+    assert!(!is_mapped(&files), "refused before dlopen, every time");
     // The same doors, with nothing changed.
     offline.get(&repo, 1, DeviceKey::Cpu).unwrap();
     online.get(&repo, revision, DeviceKey::Cpu).unwrap();
     folder.get(&repo, 1, DeviceKey::Cpu).unwrap();
     offline.provide(&choice, "RMSNorm", DeviceKey::Cpu).unwrap();
     by_lock(&offline).unwrap();
-    assert!(is_mapped());
+    assert!(is_mapped(&files));
 }
 
 #[test]

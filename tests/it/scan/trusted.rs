@@ -20,7 +20,7 @@ fn pack(name: &str) -> NativePack {
     hub.prefetch(&pack.manifest().kernel.repo, 1, kernelhub::hub::Selection::AllVariants).unwrap();
     // A record is made of files that have not changed for a while.
     let library = pack.unpacked().join("libtrusted.so");
-    let old = SystemTime::now() - Duration::from_secs(60);
+    let old = SystemTime::now() - Duration::from_mins(1);
     fs::File::options()
         .write(true)
         .open(&library)

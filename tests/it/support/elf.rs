@@ -46,7 +46,7 @@ impl Default for Elf {
             order: 1,
             kind: 3,
             machine: 62,
-            segment: 5,
+            segment: 6,
             stack: Some(6),
             names: Vec::new(),
             numbers: Vec::new(),
@@ -82,11 +82,18 @@ impl Elf {
         }
         let headers = 2 + u16::from(self.stack.is_some());
         let dynamic_at = 64 + 56 * u64::from(headers);
-        let count = (entries.len() + self.places.len() + 3) as u64;
+        let count = (entries.len() + self.places.len() + 4) as u64;
         let strings_at = dynamic_at + count * 16;
         let tail_at = (strings_at + strings.len() as u64).next_multiple_of(16);
         entries.extend([(tag::STRTAB, strings_at), (tag::STRSZ, strings.len() as u64)]);
         entries.extend(self.places.iter().map(|(tag, at)| (*tag, tail_at + at)));
+        // Without a table of symbols a linker crashes; without a hash table, nothing is looked up in this one.
+        entries.push(
+            self.places
+                .iter()
+                .find(|(tag, _)| *tag == tag::SYMTAB)
+                .map_or((tag::SYMTAB, 0), |(_, at)| (tag::SYMTAB, tail_at + at)),
+        );
         entries.push((0, 0));
         let length = tail_at + tail.len() as u64;
 

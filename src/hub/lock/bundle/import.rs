@@ -18,7 +18,7 @@ use crate::manifest::{
 use crate::names::RelativePath;
 use crate::policy::Origin;
 use crate::variant::Variant;
-use crate::verify::{SignedBuild, VerifyError, check_signature, inspect};
+use crate::verify::{SignedBuild, check_signature, inspect_with};
 
 /// A build of the bundle that was checked.
 struct Checked<'a> {
@@ -131,8 +131,7 @@ impl Hub {
         let Some(snapshot) = self.locked_snapshot(build.kernel, build.variant)? else { return Ok(false) };
         let Some((_, expected)) = place(build.kernel, build.variant) else { return Ok(false) };
         let metadata = read_text(&snapshot.root().join(METADATA_FILE), MAX_METADATA_BYTES)?.unwrap_or_default();
-        // A library that is not to be loaded is as published all the same; loading refuses it.
-        let is_whole = matches!(inspect(&snapshot), Ok(_) | Err(VerifyError::Unloadable { .. }));
+        let is_whole = inspect_with(&snapshot, &self.verify).is_ok();
         Ok(Sha256Digest::of(metadata.as_bytes()) == expected && is_whole)
     }
 
