@@ -252,12 +252,12 @@ pub(crate) fn policies() -> Vec<Vec<u8>> {
     let digest = Sha256Digest::of(b"x");
     vec![
         format!(
-            "signature = \"require\"\n\n[[publisher]]\nname = \"acme\"\nkeys = [\"RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3\"]\n\n\
+            "schema = 1\nsignature = \"require\"\n\n[[publisher]]\nname = \"acme\"\nkeys = [\"RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3\"]\n\n\
              [[repo]]\nname = \"a/b\"\n\n[[endpoint]]\nurl = \"https://hub.example\"\naccept_publisher_flags = true\n\n\
              [[folder]]\npath = \"/opt/kernels\"\n\n[elf]\nexec_stack = \"refuse\"\n\n[sigstore_root]\npath = \"root.json\"\nsha256 = \"{digest}\"\n"
         )
         .into_bytes(),
-        b"signature = \"warn\"\n".to_vec(),
+        b"schema = 1\nsignature = \"warn\"\n".to_vec(),
     ]
 }
 
