@@ -19,7 +19,7 @@ use kernelhub::variant::DeviceKey;
 use crate::support::native::{VARIANT, compile_c};
 use crate::support::packs::LAYERS;
 
-const REPO: &str = "local/raced";
+const REPO: &str = "demo/raced";
 /// As many as one process may have open and mapped, since nothing is ever unloaded.
 const TRIES_OF_A_PROCESS: usize = 250;
 const FOLDER: &str = "KERNELHUB_TEST_RACE";
@@ -124,6 +124,7 @@ fn helper_that_loads() {
         let hub = Hub::builder()
             .cache(cache.path())
             .offline(true)
+            .policy(crate::support::trust::policy())
             .local(REPO.parse().unwrap(), folder.join(format!("try-{index}")))
             .build()
             .unwrap();
