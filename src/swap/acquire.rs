@@ -97,14 +97,15 @@ impl Kernels {
     }
 
     /// Whether all that is configured for these layers in this mode is that they take no kernel. A group whose member
-    /// takes none comes apart, so that what its whole is mapped to is not asked for.
+    /// takes none comes apart, so that what the default table has for its whole is not asked for.
     pub(super) fn only_disables(&self, specs: &[SlotSpec], groups: &[Group], mode: Mode) -> bool {
         let mut disables = false;
         for (index, spec) in specs.iter().enumerate() {
             match self.fusions.look_up(&self.config, spec, self.target, mode) {
                 LookUp::Choice { choice: Choice::Disabled, .. } => disables = true,
                 LookUp::NotMapped => {}
-                _ if has_disabled_member(index, specs, groups, |member| self.is_disabled(member, mode)) => {}
+                LookUp::Choice { is_default: true, .. }
+                    if has_disabled_member(index, specs, groups, |member| self.is_disabled(member, mode)) => {}
                 _ => return false,
             }
         }

@@ -253,6 +253,12 @@ impl Slot {
         Arc::ptr_eq(&self.shared, model)
     }
 
+    /// The number of its model.
+    #[inline]
+    pub(super) fn model(&self) -> ModelNumber {
+        self.shared.number
+    }
+
     /// The slot's index into its model's plan.
     #[must_use]
     pub(super) fn index(&self) -> usize {

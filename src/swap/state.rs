@@ -5,9 +5,7 @@ use std::sync::Arc;
 use super::acquire::Kernels;
 use super::attn_implementation::{Selected, select};
 use super::group::Group;
-use super::{
-    AttnImplementation, KernelConfig, KernelProvider, Mode, Plan, Reason, SlotSpec, SwapError, Target,
-};
+use super::{AttnImplementation, KernelConfig, KernelProvider, Mode, Plan, Reason, SlotSpec, SwapError, Target};
 use crate::variant::DeviceKey;
 
 /// What planning needs; never touched by a forward.

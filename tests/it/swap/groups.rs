@@ -257,3 +257,18 @@ fn a_group_says_which_kernels_were_tried() {
     assert_eq!(group.tried[0].kernel, "kernelhub-tests/groups@v1:Narrow");
     assert!(report.to_string().contains("; before it kernelhub-tests/groups@v1:Narrow: "), "{report}");
 }
+
+/// The default table has a kernel for a norm after an add; the application wants none for norms.
+#[test]
+fn what_disables_the_members_of_a_group_asks_for_nothing_of_the_whole() {
+    let slots = Slots::new(DeviceKey::Cpu);
+    let norm = slots.slot(spec("norm", "RMSNorm"));
+    let fused = SlotSpec { contract: Contract::AddRmsNorm, ..spec("norm.add", "AddRMSNorm") };
+    let _ = slots.group(GroupSpec { fused, members: vec![norm] }).unwrap();
+    let config = KernelConfig::from_toml("RMSNorm = \"Disabled\"", "x").unwrap();
+    let report = slots.use_kernels(&super::NoKernels, &config).unwrap();
+    assert_eq!(counts(&report), (0, 1));
+    assert_eq!(report.groups[0].outcome, GroupOutcome::Apart(Reason::MemberDisabled { path: "norm".to_owned() }));
+    let preview = slots.preview(&config, DeviceKey::Cpu, Mode::Inference).unwrap();
+    assert_eq!((preview.picked(), preview.layers.len(), preview.kernels.len()), (0, 1, 0), "{preview}");
+}
