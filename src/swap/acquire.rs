@@ -122,6 +122,11 @@ impl Kernels {
         })
     }
 
+    /// Why the default table's kernel for a group does not take its members.
+    pub(super) fn overrule(&self, specs: &[SlotSpec], group: &Group, mode: Mode) -> Option<Reason> {
+        self.fusions.overrule(&self.config, (specs, group), self.target, mode)
+    }
+
     fn is_disabled(&self, spec: &SlotSpec, mode: Mode) -> bool {
         let look_up = self.fusions.look_up(&self.config, spec, self.target, mode);
         matches!(look_up, LookUp::Choice { choice: Choice::Disabled, .. })

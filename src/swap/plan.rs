@@ -60,6 +60,11 @@ impl Plan {
             if let Some(member) = disabled {
                 decisions[group.whole] = Err(Reason::MemberDisabled { path: specs[*member].path.clone() });
             }
+            if decisions[group.whole].is_ok()
+                && let Some(reason) = kernels.overrule(specs, group, mode)
+            {
+                decisions[group.whole] = Err(reason);
+            }
             let outcome = match &decisions[group.whole] {
                 Ok(kernel) => {
                     let (into, kernel) = (&specs[group.whole].path, &kernel.meta().identity);

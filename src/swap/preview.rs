@@ -81,6 +81,10 @@ impl Slots {
             if has_disabled_member(index, &state.specs, &state.groups, is_disabled) {
                 return None;
             }
+            let group = state.groups.iter().find(|group| group.whole == index);
+            if group.is_some_and(|group| fusions.overrule(config, (&state.specs, group), target, mode).is_some()) {
+                return None;
+            }
             let outcome = match fusions.look_up(config, spec, target, mode) {
                 LookUp::NotMapped => PreviewOutcome::Reference(Reason::NotMapped { device }),
                 LookUp::NeedsCapability => PreviewOutcome::Reference(Reason::CapabilityUnknown { device }),
@@ -92,8 +96,7 @@ impl Slots {
                 }
             };
             // The whole of a group is no layer of its own: it stands here where a kernel is picked for its members together.
-            let is_whole = state.groups.iter().any(|group| group.whole == index);
-            let is_shown = !is_whole || matches!(outcome, PreviewOutcome::Picks(_));
+            let is_shown = group.is_none() || matches!(outcome, PreviewOutcome::Picks(_));
             is_shown.then(|| LayerPreview { path: spec.path.clone(), layer: spec.layer.clone(), outcome })
         });
         let layers = layers.collect();
