@@ -55,7 +55,7 @@ pub enum AttnKind {
     Eager,
     /// Reference code with grouped heads.
     Sdpa,
-    /// The kernel known as FlashAttention of this generation on the model's device.
+    /// The kernel known as `FlashAttention` of this generation on the model's device.
     Flash(FlashGeneration),
     /// The best that there is.
     Auto,
@@ -63,7 +63,7 @@ pub enum AttnKind {
     Kernel(KernelRef),
 }
 
-/// A generation of FlashAttention.
+/// A generation of `FlashAttention`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlashGeneration {
     /// `flash_attention_2`.

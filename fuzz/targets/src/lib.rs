@@ -8,6 +8,7 @@ mod archives;
 mod files;
 mod seeds;
 mod texts;
+mod trust;
 
 /// A parser of outside bytes.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +56,6 @@ macro_rules! targets {
 }
 
 /// Every target.
-// The targets `signature_bundle` and `policy` stand here once their parsers do.
 pub const TARGETS: &[Target] = targets! {
     "variant": texts::variant, seeds::variants, &["torch", "-", "cxx11", "cu130", "x86_64", "linux", "wgsl-", "stable-abi"], 128;
     "names": texts::names, seeds::names, &["/", "..", "\\", "C:", "con", "\u{202e}", "@", "v1", "sha256:"], 600;
@@ -73,6 +73,9 @@ pub const TARGETS: &[Target] = targets! {
     "bundle_stream": archives::bundle, seeds::archives, &["ustar", "path=", "index.json"], 1 << 16;
     "tree": texts::tree, seeds::trees, JSON, 1 << 14;
     "elf": files::elf, seeds::elfs, &["\x7fELF", "GLIBC_2.34", "$ORIGIN"], 1 << 16;
+    "policy": trust::policy, seeds::policies, TOML, 1 << 14;
+    "signature_bundle": trust::signature_bundle, seeds::signature_bundles, JSON, 1 << 15;
+    "minisign": trust::minisign, seeds::minisigns, &["untrusted comment: ", "trusted comment: ", "RWQ", "RUQ", "\n", "="], 1 << 12;
     "linker_cache": files::linker_cache, seeds::linker_caches, &["glibc-ld.so.cache1.1", "libc.so.6"], 1 << 14;
 };
 

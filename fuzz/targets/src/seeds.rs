@@ -247,3 +247,30 @@ pub(crate) fn linker_caches() -> Vec<Vec<u8>> {
     cache.extend(b"libc.so.6\0/lib/libc.so.6\0");
     vec![cache]
 }
+
+pub(crate) fn policies() -> Vec<Vec<u8>> {
+    let digest = Sha256Digest::of(b"x");
+    vec![
+        format!(
+            "schema = 1\nsignature = \"require\"\n\n[[publisher]]\nname = \"acme\"\nkeys = [\"RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3\"]\n\n\
+             [[repo]]\nname = \"a/b\"\n\n[[endpoint]]\nurl = \"https://hub.example\"\naccept_publisher_flags = true\n\n\
+             [[folder]]\npath = \"/opt/kernels\"\n\n[elf]\nexec_stack = \"refuse\"\n\n[sigstore_root]\npath = \"root.json\"\nsha256 = \"{digest}\"\n"
+        )
+        .into_bytes(),
+        b"schema = 1\nsignature = \"warn\"\n".to_vec(),
+    ]
+}
+
+pub(crate) fn signature_bundles() -> Vec<Vec<u8>> {
+    texts(&[
+        include_str!("../../../tests/it/fixtures/sigstore/rfc8785-0.1.2.whl.sigstore"),
+        include_str!("../../../tests/it/fixtures/sigstore/envelope.sigstore"),
+    ])
+}
+
+pub(crate) fn minisigns() -> Vec<Vec<u8>> {
+    texts(&[
+        "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3",
+        "untrusted comment: signature from minisign secret key\nRUQf6LRCGA9i559r3g7V1qNyJDApGip8MfqcadIgT9CuhV3EMhHoN1mGTkUidF/z7SrlQgXdy8ofjb7bNJJylDOocrCo8KLzZwo=\ntrusted comment: timestamp:1556193335\tfile:test\ny/rUw2y8/hOUYjZU71eHp/Wo1KZ40fGy2VJEDl34XMJM+TX48Ss/17u3IvIfbVR1FkZZSNCisQbuQY+bHwhEBg==\n",
+    ])
+}

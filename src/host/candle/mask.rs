@@ -108,6 +108,8 @@ impl CausalMasks {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::cast_possible_wrap, reason = "positions of small tests")]
+
     use super::Visible;
     use crate::bind::Window;
 

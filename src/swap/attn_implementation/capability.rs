@@ -9,6 +9,7 @@ use crate::dtype::DType;
 
 /// What one layer of an attention kernel can do, from what it declares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "independent abilities, each a column of a table")]
 pub struct AttentionCapability {
     /// The kernel and layer, as `owner/name@v1:Layer`.
     pub kernel: String,

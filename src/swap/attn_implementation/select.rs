@@ -101,15 +101,15 @@ pub(in crate::swap) fn select(
         AttnKind::Eager => Ok(search.reference(AttentionPath::Eager, Vec::new())),
         AttnKind::Sdpa => Ok(search.reference(AttentionPath::Sdpa, Vec::new())),
         AttnKind::Kernel(kernel) => search.kernel(kernel, None, Vec::new()),
-        AttnKind::Flash(generation) => match search.mapped(mapped) {
-            Some(kernel) => search.kernel(&kernel, None, Vec::new()),
-            None => {
-                let name = rules::flash(*generation, device)
-                    .map_err(|Refusal { reason, hint }| search.refuse(reason, Some(hint)))?;
-                search.kernel(&known(name)?, Some(rules::advice(device)), Vec::new())
+        AttnKind::Flash(generation) => {
+            if let Some(kernel) = search.mapped(mapped) {
+                return search.kernel(&kernel, None, Vec::new());
             }
-        },
-        AttnKind::Auto => search.best(mapped),
+            let name = rules::flash(*generation, device)
+                .map_err(|Refusal { reason, hint }| search.refuse(reason, Some(hint)))?;
+            search.kernel(&known(name)?, Some(&rules::advice(device)), Vec::new())
+        }
+        AttnKind::Auto => Ok(search.best(mapped)),
     }
 }
 
@@ -138,7 +138,7 @@ impl Search<'_> {
     }
 
     /// The best kernel that there is and that can do what every layer needs.
-    fn best(&self, mapped: Mapped<'_>) -> Result<Selected, SwapError> {
+    fn best(&self, mapped: Mapped<'_>) -> Selected {
         let mut passed_over = Vec::new();
         let mapped = self.mapped(mapped).map(|kernel| (kernel.to_string(), Ok(kernel)));
         let mut candidates: Vec<_> = mapped.into_iter().collect();
@@ -149,13 +149,13 @@ impl Search<'_> {
             let reason = match kernel {
                 Err(reason) => reason,
                 Ok(kernel) => match self.kernel(&kernel, None, passed_over.clone()) {
-                    Ok(selected) => return Ok(selected),
+                    Ok(selected) => return selected,
                     Err(error) => causes(&error),
                 },
             };
             passed_over.push(PassedOver { candidate, reason });
         }
-        Ok(self.reference(AttentionPath::Sdpa, passed_over))
+        self.reference(AttentionPath::Sdpa, passed_over)
     }
 
     /// `reference` for every attention layer. Its layer, where it names one, is for the layers of that contract, and the
@@ -163,7 +163,7 @@ impl Search<'_> {
     fn kernel(
         &self,
         reference: &KernelRef,
-        advice: Option<String>,
+        advice: Option<&str>,
         passed_over: Vec<PassedOver>,
     ) -> Result<Selected, SwapError> {
         let mut kernels = BTreeMap::new();
@@ -177,7 +177,7 @@ impl Search<'_> {
                 self.provider.provide(reference, wanted, self.device).map_err(|source| SwapError::AttentionKernel {
                     implementation: self.implementation.to_string(),
                     kernel: format!("{reference}"),
-                    advice: advice.clone(),
+                    advice: advice.map(str::to_owned),
                     source,
                 })?;
             let actual = kernel.meta().contract;

@@ -29,7 +29,7 @@ fn bound(layers: &str) -> Arc<LayerKernel> {
 /// The mismatch that the check finds, as its text without the kernel's name.
 #[track_caller]
 fn mismatch(layers: &str) -> (String, Option<String>) {
-    let error = bound(layers).parity().map(Clone::clone).expect_err("the fault is found");
+    let error = bound(layers).parity().cloned().expect_err("the fault is found");
     let ParityError::Mismatch { kernel, error: distance, allowed, explanation, .. } = &*error else {
         panic!("{error:?}")
     };
@@ -52,10 +52,10 @@ fn a_kernel_that_computes_its_contract_passes_once_for_all() {
 
     let with_backward = norm("norm")
         + "backward = { function = \"norm_backward\", args = [\"dx\", \"dweight\", \"dy\", \"x\", \"weight\", \"eps\", \"offset\"] }\n";
-    let report = bound(&with_backward).parity().map(Clone::clone).unwrap();
+    let report = bound(&with_backward).parity().cloned().unwrap();
     assert_eq!(report.calls, (4 * 7 + 1) * 4 * 2 * 3, "each forward, and two gradients");
-    let attention = bound(&layer("Layer", "attention", "attention", ATTENTION)).parity().map(Clone::clone).unwrap();
-    let plain = bound(&layer("Layer", "attention", "attention", &ATTENTION[..6])).parity().map(Clone::clone).unwrap();
+    let attention = bound(&layer("Layer", "attention", "attention", ATTENTION)).parity().cloned().unwrap();
+    let plain = bound(&layer("Layer", "attention", "attention", &ATTENTION[..6])).parity().cloned().unwrap();
     assert!(attention.calls > 2 * plain.calls && plain.calls > 0, "{attention:?}, {plain:?}");
 }
 
@@ -104,9 +104,9 @@ fn strides_and_the_edges_of_the_output_are_kept() {
     assert!(text.contains("rows apart") && text.contains("is NaN"), "{text}");
     let (text, _) = mismatch(&norm("norm_writes_less"));
     assert!(text.contains("is NaN, expected "), "{text}");
-    let error = bound(&norm("norm_writes_beyond")).parity().map(Clone::clone).unwrap_err();
+    let error = bound(&norm("norm_writes_beyond")).parity().cloned().unwrap_err();
     assert!(matches!(&*error, ParityError::Outside { output: "out", .. }), "{error:?}");
-    let error = bound(&norm("norm_refuses")).parity().map(Clone::clone).unwrap_err();
+    let error = bound(&norm("norm_refuses")).parity().cloned().unwrap_err();
     let ParityError::Call { source, .. } = &*error else { panic!("{error:?}") };
     assert!(matches!(&**source, BindError::Kernel { message, .. } if message == "not on a Sunday"));
 }
@@ -138,12 +138,12 @@ fn f38_wrong_counts_names_places_and_dtypes_are_found() {
     }
     for swapped in [&["weight", "x", "out", "eps"][..], &["out", "weight", "x", "eps"], &["x", "out", "weight", "eps"]]
     {
-        let error = of(swapped).unwrap().parity().map(Clone::clone).expect_err("the places are found out");
+        let error = of(swapped).unwrap().parity().cloned().expect_err("the places are found out");
         assert!(error.to_string().starts_with("kernelhub-tests/parity@v1:Layer is not at parity"), "{error}");
     }
     // A kernel of f32 that declares f16: its library takes what is no bfloat16 for f32.
     let layers = layer("Layer", "rms_norm", "norm", NORM).replace("\"f32\"", "\"f16\"");
-    let error = bound(&layers).parity().map(Clone::clone).expect_err("the dtype is found out");
+    let error = bound(&layers).parity().cloned().expect_err("the dtype is found out");
     assert!(error.to_string().contains("with rms_norm in f16: "), "{error}");
 }
 

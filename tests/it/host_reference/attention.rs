@@ -1,4 +1,5 @@
 //! Attention's reference code: windows, caps, `eager`, packed sequences, the paged cache.
+#![expect(clippy::cast_possible_wrap, reason = "positions of small tests")]
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use kernelhub::host::candle::{
@@ -122,7 +123,7 @@ fn gradients_pass_windows_caps_and_blind_queries_on_both_paths() {
         ..AttentionConfig::new(2, 1, 3)
     };
     let attention = Attention::from_config(config, DType::F64, &slots(), "attention").unwrap();
-    let [q, k, v] = inputs.each_ref().map(|variable| variable.as_tensor());
+    let [q, k, v] = inputs.each_ref().map(Var::as_tensor);
     for (name, variable) in ["q", "k", "v"].into_iter().zip(&inputs) {
         // In inference mode too: what tracks a gradient is never cut.
         for mode in MODES {
@@ -233,7 +234,7 @@ fn packed_sequences_are_what_each_gives_alone() {
     let inputs = [variable(1, &[5, 2, 8]), variable(2, &[5, 2, 8]), variable(3, &[5, 2, 8])];
     let packed = VarlenAttention::new(AttentionConfig::new(2, 2, 8), DType::F64, &slots(), "packed").unwrap();
     let starts = SequenceStarts::from_lengths(&[2, 3]).unwrap();
-    let [q, k, v] = inputs.each_ref().map(|variable| variable.as_tensor());
+    let [q, k, v] = inputs.each_ref().map(Var::as_tensor);
     for (name, variable) in ["q", "k", "v"].into_iter().zip(&inputs) {
         check_gradient(name, variable, || packed.forward(q, k, v, [&starts, &starts], true));
     }
@@ -306,14 +307,14 @@ fn a_paged_cache_gives_what_the_sequences_give_alone() {
                 let chosen: Vec<_> = members.iter().map(|member| ids[*member]).collect();
                 let batch = cache.reserve(&chosen, added).unwrap();
                 assert_eq!((batch.len(), batch.q_len()), (members.len(), added));
-                for layer in 0..2 {
+                for (layer, held) in held.iter_mut().enumerate() {
                     let seed = 100 * step + 10 * layer as u64;
                     let q = strided_noise(seed, [members.len(), 4, added, 8], dtype);
                     let [k, v] = [1, 2].map(|more| strided_noise(seed + more, [members.len(), 2, added, 8], dtype));
                     cache.write(layer, &batch, &k, &v).unwrap();
                     let actual = paged.forward(&q, &cache, layer, &batch, true).unwrap();
                     for (at, member) in members.iter().enumerate() {
-                        let so_far = &mut held[layer][*member];
+                        let so_far = &mut held[*member];
                         for (old, new) in so_far.iter_mut().zip([&k, &v]) {
                             *old = Tensor::cat(&[&*old, &new.narrow(0, at, 1).unwrap()], 2).unwrap();
                         }

@@ -1,4 +1,5 @@
 //! `kernelhub/flash-attn2` with windows and caps, over packed sequences and over a paged cache.
+#![expect(clippy::cast_possible_wrap, clippy::cast_sign_loss, reason = "positions of small tests")]
 
 use kernelhub::bind::{AttentionOptions, BindError, LayerKernel, PagedKeys, TensorRef, Window};
 
