@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::attn_implementation::is_attention;
 use super::config::LookUp;
 use super::fusion::Fusions;
 use super::group::Group;
@@ -95,17 +96,40 @@ impl Kernels {
         }
     }
 
-    /// Whether all that is configured for these layers in this mode is that they take no kernel.
-    pub(super) fn only_disables(&self, specs: &[SlotSpec], mode: Mode) -> bool {
+    /// Whether all that is configured for these layers in this mode is that they take no kernel. A group whose member
+    /// takes none comes apart, so that what the default table has for its whole is not asked for.
+    pub(super) fn only_disables(&self, specs: &[SlotSpec], groups: &[Group], mode: Mode) -> bool {
         let mut disables = false;
-        for spec in specs {
+        for (index, spec) in specs.iter().enumerate() {
             match self.fusions.look_up(&self.config, spec, self.target, mode) {
                 LookUp::Choice { choice: Choice::Disabled, .. } => disables = true,
                 LookUp::NotMapped => {}
+                LookUp::Choice { is_default: true, .. }
+                    if has_disabled_member(index, specs, groups, |member| self.is_disabled(member, mode)) => {}
                 _ => return false,
             }
         }
         disables
+    }
+
+    /// Whether the configuration itself names a kernel for a layer that is no attention's.
+    pub(super) fn asks_beside_attention(&self, specs: &[SlotSpec], mode: Mode) -> bool {
+        specs.iter().filter(|spec| !is_attention(spec.contract)).any(|spec| {
+            match self.fusions.look_up(&self.config, spec, self.target, mode) {
+                LookUp::Choice { choice, is_default: false } => !choice.kernels().is_empty(),
+                _ => false,
+            }
+        })
+    }
+
+    /// Why the default table's kernel for a group does not take its members.
+    pub(super) fn overrule(&self, specs: &[SlotSpec], group: &Group, mode: Mode) -> Option<Reason> {
+        self.fusions.overrule(&self.config, (specs, group), self.target, mode)
+    }
+
+    fn is_disabled(&self, spec: &SlotSpec, mode: Mode) -> bool {
+        let look_up = self.fusions.look_up(&self.config, spec, self.target, mode);
+        matches!(look_up, LookUp::Choice { choice: Choice::Disabled, .. })
     }
 
     /// What takes a slot in a mode. Pure.
@@ -139,6 +163,17 @@ impl Kernels {
     fn get(&self, reference: &KernelRef, spec: &SlotSpec) -> Option<&Result<Arc<LayerKernel>, String>> {
         self.had.get(reference)?.get(wanted(reference, spec))
     }
+}
+
+/// Whether a slot is the whole of a group with a member that is switched off.
+pub(super) fn has_disabled_member(
+    slot: usize,
+    specs: &[SlotSpec],
+    groups: &[Group],
+    is_disabled: impl Fn(&SlotSpec) -> bool,
+) -> bool {
+    let mut members = groups.iter().filter(|group| group.whole == slot).flat_map(|group| &group.members);
+    members.any(|member| is_disabled(&specs[*member]))
 }
 
 /// The layer in the kernel.

@@ -33,7 +33,7 @@ use crate::hint::{Hint, nearest};
 
 pub use capability::AttentionCapability;
 pub use report::{AttentionReport, PassedOver};
-pub(super) use select::{Selected, select};
+pub(super) use select::{Selected, is_attention, select};
 
 const PAGED: &str = "paged|";
 const WORDS: [&str; 6] = ["auto", "eager", "flash_attention_2", "flash_attention_3", "flash_attention_4", "sdpa"];
@@ -132,6 +132,13 @@ impl FlashGeneration {
             Self::Three => "flash_attention_3",
             Self::Four => "flash_attention_4",
         }
+    }
+}
+
+impl AttnImplementation {
+    /// Whether it asks for reference code, and for no kernel.
+    pub(super) fn is_reference(&self) -> bool {
+        matches!(self.kind, AttnKind::Eager | AttnKind::Sdpa)
     }
 }
 

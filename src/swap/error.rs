@@ -202,6 +202,14 @@ impl SwapError {
             suggestion: suggestion.map(str::to_owned),
         }
     }
+
+    /// The fault of a configuration's value, with a near word for its key where there is none for the value.
+    pub(super) fn or_near_key(mut self, near: Option<&str>) -> Self {
+        if let Self::Config { suggestion: suggestion @ None, .. } = &mut self {
+            *suggestion = near.map(str::to_owned);
+        }
+        self
+    }
 }
 
 impl Hint for SwapError {

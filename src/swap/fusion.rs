@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::config::{Fusion, LookUp};
 use super::group::Group;
-use super::{KernelConfig, Mode, SlotSpec, SwapError, Target};
+use super::{KernelConfig, KernelRef, Mode, Reason, SlotSpec, SwapError, Target};
 
 /// The fusions of a configuration, by the path and the name of the whole of each group that they match.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +59,27 @@ impl Fusions {
     ) -> LookUp<'a> {
         let own = || config.look_up(&spec.layer, Some(&spec.path), target, mode);
         self.get(spec).and_then(|fusion| fusion.look_up(target, mode)).unwrap_or_else(own)
+    }
+
+    /// Why the members of a group are not left to the kernel that the default table has for its whole: the application
+    /// itself maps one of them to a kernel from elsewhere, and what it asks for comes before a default.
+    pub(super) fn overrule(
+        &self,
+        config: &KernelConfig,
+        (specs, group): (&[SlotSpec], &Group),
+        target: Target,
+        mode: Mode,
+    ) -> Option<Reason> {
+        let look_up = |slot: usize| self.look_up(config, &specs[slot], target, mode);
+        let LookUp::Choice { choice: fused, is_default: true } = look_up(group.whole) else { return None };
+        let is_elsewhere = |kernel: &&KernelRef| !fused.kernels().iter().any(|fused| fused.repo() == kernel.repo());
+        group.members.iter().find_map(|member| match look_up(*member) {
+            LookUp::Choice { choice, is_default: false } => {
+                let kernel = choice.kernels().iter().find(is_elsewhere)?.to_string();
+                Some(Reason::MemberMapped { path: specs[*member].path.clone(), kernel })
+            }
+            _ => None,
+        })
     }
 
     /// Whether a fusion is for this slot.

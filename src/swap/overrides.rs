@@ -29,13 +29,15 @@ impl Drop for KernelOverride {
         let mut state = shared.state();
         state.overrides.retain(|(number, _)| *number != self.number);
         // Planning is pure and everything is loaded, so that nothing can fail here.
-        shared.publish(state.plan(state.active(), shared.device));
+        shared.publish(state.plan(state.in_force(), shared.device));
     }
 }
 
 impl Slots {
     /// Gives the model's layers the kernels of `config` until the override is dropped. What `config` does not name stays as
-    /// it is, unless it says `inherit = false`: then only its own entries count.
+    /// it is, unless it says `inherit = false`: then only its own entries count. Over kernels that are off there is nothing
+    /// to keep, and what it inherits is the default table. What [`Self::use_attention`] and the like do before the override
+    /// ends, ends with it.
     ///
     /// # Errors
     /// As [`Self::use_kernels`]; the model then keeps what it had.
@@ -45,14 +47,14 @@ impl Slots {
         config: &KernelConfig,
     ) -> Result<KernelOverride, SwapError> {
         let mut state = self.shared.state();
-        let base = match state.active() {
-            Active::On(kernels, _) => Some(std::sync::Arc::clone(kernels.config())),
+        let base = match &state.in_force().kernels {
+            Active::On(kernels) => Some(std::sync::Arc::clone(kernels.config())),
             Active::Off(_) => None,
         };
-        let (active, plan) = state.acquire(provider, config.over(base), self.shared.device)?;
+        let (in_force, plan) = state.acquire(provider, config.over(base), self.shared.device)?;
         let number = state.next_override;
         state.next_override += 1;
-        state.overrides.push((number, active));
+        state.overrides.push((number, in_force));
         Ok(KernelOverride { slots: self.clone(), number, report: self.shared.publish(plan) })
     }
 

@@ -60,6 +60,11 @@ impl Plan {
             if let Some(member) = disabled {
                 decisions[group.whole] = Err(Reason::MemberDisabled { path: specs[*member].path.clone() });
             }
+            if decisions[group.whole].is_ok()
+                && let Some(reason) = kernels.overrule(specs, group, mode)
+            {
+                decisions[group.whole] = Err(reason);
+            }
             let outcome = match &decisions[group.whole] {
                 Ok(kernel) => {
                     let (into, kernel) = (&specs[group.whole].path, &kernel.meta().identity);
@@ -98,10 +103,12 @@ impl Plan {
             let line = lines.next_if(|line| line.path == spec.path && line.layer == spec.layer);
             let Some(decision) = selected.pick(spec, self.mode) else { continue };
             let Some(line) = line.filter(|line| !matches!(line.outcome, Outcome::Fused { .. })) else { continue };
-            line.outcome = match &decision {
+            // What the mapping's kernel was tried after, and where it rounds, went with it.
+            let outcome = match &decision {
                 Ok(kernel) => Outcome::Kernel(kernel.meta().identity.clone()),
                 Err(reason) => Outcome::Reference(reason.clone()),
             };
+            *line = LayerReport::new(spec, outcome);
             *slot = decision.ok().cloned();
         }
         self.attention = selected.path();
@@ -163,6 +170,14 @@ impl Plan {
         self.kernels.len()
     }
 
+    /// Whether the slot is one of the model that the plan was published for. Another model's slot has no kernel here: a
+    /// host refuses a forward that was handed the plan of another model.
+    #[must_use]
+    #[inline]
+    pub fn is_for(&self, slot: &Slot) -> bool {
+        self.model == Some(slot.model())
+    }
+
     /// The kernel of a slot, whatever its contract; `None`: run the reference code. The slot of a group has one only
     /// where the plan gives its members to it, and its members then have none.
     #[must_use]
@@ -173,6 +188,9 @@ impl Plan {
     /// As [`Self::kernel`], for a call that outlives the forward, such as an operation whose backward comes later.
     #[must_use]
     pub fn shared_kernel(&self, slot: &Slot) -> Option<&Arc<LayerKernel>> {
+        if !self.is_for(slot) {
+            return None;
+        }
         self.kernels.get(slot.index())?.as_ref()
     }
 }

@@ -5,9 +5,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::acquire::{check, trust_note};
+use super::acquire::{check, has_disabled_member, trust_note};
 use super::config::LookUp;
-use super::{Choice, KernelConfig, KernelRef, Mode, Reason, Slots, SwapError, Target};
+use super::{Choice, KernelConfig, KernelRef, Mode, Reason, SlotSpec, Slots, SwapError, Target};
 use crate::variant::DeviceKey;
 
 /// What a configuration picks for one layer.
@@ -72,7 +72,19 @@ impl Slots {
         let state = self.shared.state();
         let fusions = check(&state.specs, &state.groups, config)?;
         let mut kernels = BTreeSet::new();
+        let is_disabled = |spec: &SlotSpec| {
+            let look_up = fusions.look_up(config, spec, target, mode);
+            matches!(look_up, LookUp::Choice { choice: Choice::Disabled, .. })
+        };
         let layers = state.specs.iter().enumerate().filter_map(|(index, spec)| {
+            // As in a plan: what was switched off stays off, whatever a fused kernel could do.
+            if has_disabled_member(index, &state.specs, &state.groups, is_disabled) {
+                return None;
+            }
+            let group = state.groups.iter().find(|group| group.whole == index);
+            if group.is_some_and(|group| fusions.overrule(config, (&state.specs, group), target, mode).is_some()) {
+                return None;
+            }
             let outcome = match fusions.look_up(config, spec, target, mode) {
                 LookUp::NotMapped => PreviewOutcome::Reference(Reason::NotMapped { device }),
                 LookUp::NeedsCapability => PreviewOutcome::Reference(Reason::CapabilityUnknown { device }),
@@ -84,8 +96,7 @@ impl Slots {
                 }
             };
             // The whole of a group is no layer of its own: it stands here where a kernel is picked for its members together.
-            let is_whole = state.groups.iter().any(|group| group.whole == index);
-            let is_shown = !is_whole || matches!(outcome, PreviewOutcome::Picks(_));
+            let is_shown = group.is_none() || matches!(outcome, PreviewOutcome::Picks(_));
             is_shown.then(|| LayerPreview { path: spec.path.clone(), layer: spec.layer.clone(), outcome })
         });
         let layers = layers.collect();

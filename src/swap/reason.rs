@@ -64,6 +64,14 @@ pub enum Reason {
         /// Where that layer stands in the model.
         path: String,
     },
+    /// The application itself maps one of the group's layers to a kernel from elsewhere than the fused one, which only
+    /// the default table names.
+    MemberMapped {
+        /// Where that layer stands in the model.
+        path: String,
+        /// What it is mapped to.
+        kernel: String,
+    },
     /// The kernel does not compute the layer's dtype.
     Dtype {
         /// The kernel.
@@ -128,6 +136,7 @@ impl fmt::Display for Reason {
             Self::Disabled => write!(f, "disabled by the configuration"),
             Self::Attention { chosen } => write!(f, "the model's attention is {chosen}"),
             Self::MemberDisabled { path } => write!(f, "{path} is disabled by the configuration"),
+            Self::MemberMapped { path, kernel } => write!(f, "the configuration maps {path} to {kernel}"),
             Self::Dtype { kernel, actual, supported } => {
                 let supported: Vec<_> = supported.iter().map(|dtype| dtype.as_str()).collect();
                 write!(f, "{kernel} computes {}, the layer is {actual}", supported.join(", "))

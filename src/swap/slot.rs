@@ -6,7 +6,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use super::group::Group;
 use super::scope::{self, Held, ModelNumber};
-use super::state::{Active, State};
+use super::state::{Active, InForce, State};
 use super::{AttnImplementation, GroupSpec, KernelConfig, KernelProvider, Mode, Plan, Reason, Report, SwapError};
 use crate::bind::{Contract, Rounding};
 use crate::dtype::DType;
@@ -154,8 +154,8 @@ impl Slots {
     pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> Result<Report, SwapError> {
         let device = self.shared.device;
         let mut state = self.shared.state();
-        let (active, plan) = state.acquire(provider, config.clone(), device)?;
-        state.set_active(active);
+        let (in_force, plan) = state.acquire(provider, config.clone(), device)?;
+        state.set_in_force(in_force);
         Ok(self.shared.publish(plan))
     }
 
@@ -176,16 +176,15 @@ impl Slots {
     ) -> Result<Report, SwapError> {
         let mut state = self.shared.state();
         state.attend(implementation, provider, self.shared.device)?;
-        Ok(self.shared.publish(state.plan(state.active(), self.shared.device)))
+        Ok(self.shared.publish(state.plan(state.in_force(), self.shared.device)))
     }
 
     /// Returns every layer to its reference code and forgets the kernels, and how the model was to attend.
     #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn disable_kernels(&self) -> Report {
         let mut state = self.shared.state();
-        state.set_active(Active::Off(Reason::KernelsOff));
-        state.attention = None;
-        self.shared.publish(state.plan(state.active(), self.shared.device))
+        state.set_in_force(InForce::off(Reason::KernelsOff));
+        self.shared.publish(state.plan(state.in_force(), self.shared.device))
     }
 
     /// Plans again for `mode`. Nothing is loaded: the kernels of every mode were acquired by [`Self::use_kernels`].
@@ -215,7 +214,7 @@ impl Slots {
     fn change_mode(&self, change: impl FnOnce(Mode) -> Mode) -> Report {
         let mut state = self.shared.state();
         state.mode = change(state.mode);
-        self.shared.publish(state.plan(state.active(), self.shared.device))
+        self.shared.publish(state.plan(state.in_force(), self.shared.device))
     }
 
     /// What runs every layer now: the report of the current plan, and the reference code of slots that were added after
@@ -225,8 +224,8 @@ impl Slots {
         let state = self.shared.state();
         let plan = self.pin();
         let mut report = plan.report().clone();
-        let reason = match state.active() {
-            Active::On(..) => Reason::NotPlanned,
+        let reason = match &state.in_force().kernels {
+            Active::On(_) => Reason::NotPlanned,
             Active::Off(reason) => reason.clone(),
         };
         report.add_unplanned(&state.specs, &state.groups, plan.slots(), &reason);
@@ -252,6 +251,12 @@ impl Slot {
     /// Whether it is a slot of this model.
     pub(super) fn is_of(&self, model: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, model)
+    }
+
+    /// The number of its model.
+    #[inline]
+    pub(super) fn model(&self) -> ModelNumber {
+        self.shared.number
     }
 
     /// The slot's index into its model's plan.

@@ -257,3 +257,16 @@ fn a_kernels_refusal_names_the_layer_and_has_its_cause() {
     );
     assert!(std::error::Error::source(&error).is_some() && error.hint().is_none());
 }
+
+#[test]
+fn the_plan_of_another_model_is_refused() {
+    let norm = RmsNorm::new(vec![1.0_f32; 4], 1e-6, &slots(), "norm");
+    let other = slots();
+    let _ = RmsNorm::new(vec![1.0_f32; 4], 1e-6, &other, "norm");
+    let x = ramp(4);
+    let x = Array::new(&x, &[4]).unwrap();
+    let mut out = [0.0; 4];
+    let error = norm.forward_in(&other.pin(), &mut ArrayMut::new(&mut out, &[4]).unwrap(), &x).unwrap_err();
+    assert!(matches!(error, SliceError::OtherModel { layer: "RMSNorm" }), "{error:?}");
+    assert!(error.hint().is_some());
+}

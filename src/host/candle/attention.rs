@@ -8,6 +8,7 @@ mod varlen;
 use candle_core::{DType as CandleDType, Result, Tensor};
 
 use self::reference::Reference;
+use super::spec::check_plan;
 use super::{CausalMasks, kernels};
 use crate::bind::Contract;
 use crate::swap::{AttentionPath, Mode, Plan, Slot, Slots};
@@ -100,6 +101,7 @@ impl Attention {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Result<Tensor> {
+        check_plan(plan, &self.slot)?;
         match plan.attention(&self.slot) {
             Some(kernel) if ![q, k, v].iter().any(|x| x.track_op()) => {
                 self.check(q, k, v)?;

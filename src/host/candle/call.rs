@@ -28,6 +28,7 @@ use std::sync::{Arc, LazyLock};
 use candle_core::{CpuStorage, Error, Result, Storage, Tensor};
 
 use super::LayerError;
+use super::spec::check_plan;
 use crate::bind::LayerKernel;
 use crate::swap::{Plan, Slot};
 
@@ -55,6 +56,7 @@ fn route<'a, K>(
     called: &'static str,
     tensors: &[&Tensor],
 ) -> Result<Option<Route<'a, K>>> {
+    check_plan(plan, slot)?;
     let Some(kernel) = plan.shared_kernel(slot) else { return Ok(None) };
     let Some(face) = face(kernel) else {
         let (kernel, actual) = (kernel.meta().identity.to_string(), kernel.meta().contract);

@@ -78,6 +78,9 @@ pub enum LayerError {
         /// The contract that the slot was claimed for.
         actual: Contract,
     },
+    /// A layer was handed the plan of another model.
+    #[error("the plan is not one of the model that the layer belongs to")]
+    OtherModel,
     /// A group of layers that cannot be one.
     #[error("the layers cannot form a group: {reason}")]
     Group {
@@ -141,6 +144,9 @@ impl Hint for LayerError {
             Self::Contract { .. } => {
                 Some("claim the slot for the contract of the function that the layer calls".to_owned())
             }
+            Self::OtherModel => Some(
+                "pin the plan of the slots that the layer was built with, or call `forward` without one".to_owned(),
+            ),
             Self::NoSequence { .. } => Some("begin the sequence first, and end it only when it is done".to_owned()),
             Self::Shape { .. }
             | Self::DType { .. }

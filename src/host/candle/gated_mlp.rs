@@ -3,7 +3,7 @@
 use candle_core::{D, DType, Result, Tensor};
 use candle_nn::Module;
 
-use super::spec::{Claim, check_rows, exact_shape, float_dtype, same_dtype};
+use super::spec::{Claim, check_plan, check_rows, exact_shape, float_dtype, same_dtype};
 use super::{GatedActivationLayer, LayerError, Linear, call, gated_activation_layer, linear};
 use crate::bind::{Contract, GatedActivation, Rounding};
 use crate::swap::{GroupSpec, Mode, Plan, Slot, Slots};
@@ -202,6 +202,7 @@ impl GatedMlp {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+        check_plan(plan, self.activation.slot())?;
         self.check(x)?;
         if x.elem_count() == 0 {
             // The output has the shape of the input.

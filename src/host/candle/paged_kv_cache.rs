@@ -126,7 +126,7 @@ impl PagedKvCache {
     /// A [`LayerError`], with nothing reserved, for a sequence that the cache does not hold or that stands twice, and
     /// [`LayerError::CacheFull`] when there are not enough free blocks.
     pub fn reserve(&mut self, sequences: &[SequenceId], added: usize) -> Result<PagedBatch> {
-        let mut wanted = 0;
+        let mut wanted = 0_usize;
         for (at, id) in sequences.iter().enumerate() {
             let sequence = self.sequences.get(id).ok_or(LayerError::NoSequence { sequence: id.0 })?;
             if sequences[..at].contains(id) {
@@ -134,12 +134,14 @@ impl PagedKvCache {
                 return Err(LayerError::Sequences { layer: LAYER, reason }.into());
             }
             let len = sequence.len.saturating_add(added);
-            wanted += len.div_ceil(self.block_size).saturating_sub(sequence.blocks.len());
+            let missing = len.div_ceil(self.block_size).saturating_sub(sequence.blocks.len());
+            wanted = wanted.saturating_add(missing);
         }
         if wanted > self.free.len() {
             let held: usize = self.sequences.values().map(|sequence| sequence.blocks.len()).sum();
             let maximum = (held + self.free.len()) * self.block_size;
-            return Err(LayerError::CacheFull { requested: (held + wanted) * self.block_size, maximum }.into());
+            let requested = held.saturating_add(wanted).saturating_mul(self.block_size);
+            return Err(LayerError::CacheFull { requested, maximum }.into());
         }
         for id in sequences {
             let Some(sequence) = self.sequences.get_mut(id) else { continue };

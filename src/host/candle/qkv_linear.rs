@@ -2,7 +2,7 @@
 
 use candle_core::{D, DType, Result, Tensor};
 
-use super::spec::{Claim, float_dtype, same_dtype};
+use super::spec::{Claim, check_plan, float_dtype, same_dtype};
 use super::{LayerError, Linear, call, linear};
 use crate::bind::{Contract, Rounding};
 use crate::swap::{GroupSpec, Plan, Slot, Slots};
@@ -100,6 +100,7 @@ impl QkvLinear {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, x: &Tensor) -> Result<[Tensor; 3]> {
+        check_plan(plan, &self.slot)?;
         self.parts[0].check(x)?;
         if let Some((weight, bias)) = &self.merged
             && let Some(out) = call::linear(plan, &self.slot, x, weight, bias.as_ref())?

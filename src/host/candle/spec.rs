@@ -5,7 +5,7 @@ use candle_core::{DType as CandleDType, Device, Tensor};
 use super::LayerError;
 use crate::bind::{Contract, MAX_RANK, Rounding};
 use crate::dtype::DType;
-use crate::swap::{Mode, Slot, SlotSpec, Slots};
+use crate::swap::{Mode, Plan, Slot, SlotSpec, Slots};
 use crate::variant::DeviceKey;
 
 /// The crate's name for a candle element type, or `None` for a type that no kernel takes.
@@ -56,6 +56,12 @@ pub(super) fn any_dtype(layer: &'static str, tensor: &'static str, dtype: Candle
         let expected = "one of f64, f32, bf16, f16, i64, i32, u32, u8".to_owned();
         LayerError::DType { layer, tensor, expected, actual: format!("{dtype:?}") }
     })
+}
+
+/// Refuses a plan of another model, whose slots stand for other layers.
+#[inline]
+pub(super) fn check_plan(plan: &Plan, slot: &Slot) -> Result<(), LayerError> {
+    if plan.is_for(slot) { Ok(()) } else { Err(LayerError::OtherModel) }
 }
 
 /// What a layer claims its slot by.

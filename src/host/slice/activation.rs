@@ -1,6 +1,7 @@
 //! Activations, alone and with a gate.
 
 use super::array::check_same;
+use super::error::check_plan;
 use super::norm::spec;
 use super::{Array, ArrayMut, Number, SliceError};
 use crate::bind;
@@ -42,6 +43,7 @@ impl Activation {
         out: &mut ArrayMut<'_, T>,
         x: &Array<'_, T>,
     ) -> Result<(), SliceError> {
+        check_plan(plan, &self.slot, name(self.kind))?;
         let Some(kernel) = plan.activation(&self.slot) else { return self.forward_reference(out, x) };
         let result = out.tensor().and_then(|mut out| kernel.forward(&mut out, &x.tensor()?));
         result.map_err(|source| SliceError::kernel(name(self.kind), source))
@@ -106,6 +108,7 @@ impl GatedActivation {
         out: &mut ArrayMut<'_, T>,
         x: &Array<'_, T>,
     ) -> Result<(), SliceError> {
+        check_plan(plan, &self.slot, gated_name(self.kind))?;
         let Some(kernel) = plan.gated_activation(&self.slot) else { return self.forward_reference(out, x) };
         let result = out.tensor().and_then(|mut out| {
             let x = x.tensor()?;

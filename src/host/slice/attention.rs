@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::error::check_plan;
 use super::linear::dot;
 use super::norm::spec;
 use super::{Array, ArrayMut, AttentionOptions, Number, SliceError};
@@ -72,6 +73,7 @@ impl Attention {
         k: &Array<'_, T>,
         v: &Array<'_, T>,
     ) -> Result<(), SliceError> {
+        check_plan(plan, &self.slot, LAYER)?;
         let Some(kernel) = plan.attention(&self.slot) else { return self.forward_reference(out, q, k, v) };
         let result = out
             .tensor()

@@ -2,6 +2,7 @@
 
 use crate::bind::BindError;
 use crate::hint::Hint;
+use crate::swap::{Plan, Slot};
 
 /// An array that is none, a layer that cannot be built, or an input that it cannot take.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,12 @@ pub enum SliceError {
         /// Rows of the table.
         rows: usize,
     },
+    /// A layer was handed the plan of another model.
+    #[error("{layer}: the plan is not one of the model that the layer belongs to")]
+    OtherModel {
+        /// The layer's name.
+        layer: &'static str,
+    },
     /// The kernel refused the call, or failed.
     #[error("{layer}: the kernel call failed")]
     Kernel {
@@ -48,6 +55,12 @@ pub enum SliceError {
         #[source]
         source: Box<BindError>,
     },
+}
+
+/// Refuses a plan of another model, whose slots stand for other layers.
+#[inline]
+pub(super) fn check_plan(plan: &Plan, slot: &Slot, layer: &'static str) -> Result<(), SliceError> {
+    if plan.is_for(slot) { Ok(()) } else { Err(SliceError::OtherModel { layer }) }
 }
 
 impl SliceError {
@@ -66,6 +79,9 @@ impl Hint for SliceError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Kernel { source, .. } => source.hint(),
+            Self::OtherModel { .. } => Some(
+                "pin the plan of the slots that the layer was built with, or call `forward` without one".to_owned(),
+            ),
             Self::Length { .. } | Self::Shape { .. } | Self::Index { .. } => None,
         }
     }

@@ -1,5 +1,6 @@
 //! Products with a weight, and rows chosen from one.
 
+use super::error::check_plan;
 use super::norm::spec;
 use super::{Array, ArrayMut, Number, SliceError};
 use crate::bind::{BindError, Contract, LinearKernel, TensorRef};
@@ -56,6 +57,7 @@ impl<T: Number> Linear<T> {
     /// # Errors
     /// As [`Self::forward`].
     pub fn forward_in(&self, plan: &Plan, out: &mut ArrayMut<'_, T>, x: &Array<'_, T>) -> Result<(), SliceError> {
+        check_plan(plan, &self.slot, LINEAR)?;
         match plan.linear(&self.slot) {
             Some(kernel) => self.by_kernel(kernel, out, x).map_err(|source| SliceError::kernel(LINEAR, source)),
             None => self.forward_reference(out, x),
@@ -126,6 +128,7 @@ impl<T: Number> Embedding<T> {
     /// # Errors
     /// As [`Self::forward`].
     pub fn forward_in(&self, plan: &Plan, out: &mut ArrayMut<'_, T>, ids: &Array<'_, u32>) -> Result<(), SliceError> {
+        check_plan(plan, &self.slot, EMBEDDING)?;
         let Some(kernel) = plan.embedding(&self.slot) else { return self.forward_reference(out, ids) };
         let result = out.tensor().and_then(|mut out| {
             let ids = TensorRef::indices(ids.data, ids.shape)?;

@@ -1,6 +1,7 @@
 //! Normalisations of rows.
 
 use super::array::check_same;
+use super::error::check_plan;
 use super::{Array, ArrayMut, Number, SliceError};
 use crate::bind::{BindError, Contract, LayerNormKernel, RmsNormKernel, TensorRef};
 use crate::swap::{Plan, Slot, SlotSpec, Slots};
@@ -41,6 +42,7 @@ impl<T: Number> RmsNorm<T> {
     /// # Errors
     /// As [`Self::forward`].
     pub fn forward_in(&self, plan: &Plan, out: &mut ArrayMut<'_, T>, x: &Array<'_, T>) -> Result<(), SliceError> {
+        check_plan(plan, &self.slot, RMS_NORM)?;
         match plan.rms_norm(&self.slot) {
             Some(kernel) => self.by_kernel(kernel, out, x).map_err(|source| SliceError::kernel(RMS_NORM, source)),
             None => self.forward_reference(out, x),
@@ -117,6 +119,7 @@ impl<T: Number> LayerNorm<T> {
     /// # Errors
     /// As [`Self::forward`].
     pub fn forward_in(&self, plan: &Plan, out: &mut ArrayMut<'_, T>, x: &Array<'_, T>) -> Result<(), SliceError> {
+        check_plan(plan, &self.slot, LAYER_NORM)?;
         match plan.layer_norm(&self.slot) {
             Some(kernel) => self.by_kernel(kernel, out, x).map_err(|source| SliceError::kernel(LAYER_NORM, source)),
             None => self.forward_reference(out, x),

@@ -1,6 +1,7 @@
 //! Rotary position embedding.
 
 use super::array::check_same;
+use super::error::check_plan;
 use super::norm::spec;
 use super::{Array, ArrayMut, Number, RotaryStyle, SliceError};
 use crate::bind::{BindError, Contract, RotaryKernel, TensorRef};
@@ -63,6 +64,7 @@ impl<T: Number> RotaryEmbedding<T> {
         x: &Array<'_, T>,
         offset: usize,
     ) -> Result<(), SliceError> {
+        check_plan(plan, &self.slot, LAYER)?;
         let Some(kernel) = plan.rotary(&self.slot) else { return self.forward_reference(out, x, offset) };
         let (first, seq) = self.check(out, x, offset)?;
         self.by_kernel(kernel, out, x, first, seq).map_err(|source| SliceError::kernel(LAYER, source))

@@ -36,6 +36,11 @@ impl Selected {
         self.path
     }
 
+    /// Whether no kernel takes a layer.
+    pub(in crate::swap) fn is_reference(&self) -> bool {
+        self.kernels.is_empty()
+    }
+
     /// For the plan's report.
     pub(in crate::swap) fn report(&self) -> &AttentionReport {
         &self.report
@@ -53,7 +58,7 @@ impl Selected {
     }
 }
 
-fn is_attention(contract: Contract) -> bool {
+pub(in crate::swap) fn is_attention(contract: Contract) -> bool {
     matches!(contract, Contract::Attention | Contract::AttentionVarlen | Contract::AttentionPaged)
 }
 

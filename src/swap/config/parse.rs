@@ -76,7 +76,8 @@ fn add(config: &mut KernelConfig, key: &str, value: Value, origin: &str) -> Resu
         let near = nearest(key, RESERVED);
         return Err(SwapError::config(origin, key, format!("expected {A_KERNEL}, found a truth value"), near));
     }
-    let entry = entry(value, origin, key)?;
+    // `verfy = "parity"` is a layer by its form, and a slip by its value.
+    let entry = entry(value, origin, key).map_err(|error| error.or_near_key(nearest(key, RESERVED)))?;
     let before = if PathPattern::is_one(key) {
         config.patterns.insert(pattern(key, origin, key)?, entry)
     } else {

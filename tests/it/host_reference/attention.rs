@@ -334,6 +334,12 @@ fn a_paged_cache_gives_what_the_sequences_give_alone() {
 #[test]
 fn blocks_go_back_and_a_cache_refuses_what_it_cannot_hold() {
     let mut cache = PagedKvCache::new(1, [4, 2], [1, 8], DType::F32, &Device::Cpu).unwrap();
+    let many = [cache.begin(), cache.begin()];
+    for added in [usize::MAX, usize::MAX / 2, usize::MAX / 4] {
+        let error = cache.reserve(&many, added).unwrap_err().to_string();
+        assert!(error.contains("8 is its capacity"), "{error}");
+    }
+    many.map(|sequence| cache.end(sequence).unwrap());
     let (a, b) = (cache.begin(), cache.begin());
     let old = cache.reserve(&[a], 3).unwrap();
     assert_eq!((cache.free_blocks(), cache.len_of(a).unwrap()), (2, 3));

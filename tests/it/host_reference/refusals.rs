@@ -132,3 +132,22 @@ fn of_nothing_comes_nothing() {
     assert!(text(norm.forward(&nine)).contains("[..., 2] of at most 8 axes"));
     assert!(text(mlp.forward(&zeros(&[1, 1, 1, 1, 1, 1, 1, 1, 4]))).contains("[..., 4] of at most 8 axes"));
 }
+
+#[test]
+fn the_plan_of_another_model_is_refused() {
+    let (own, other) = (slots(), slots());
+    let norm = RmsNorm::new(zeros(&[4]), 1e-5, &own, "norm").unwrap();
+    let mlp = GatedMlp::new(zeros(&[6, 4]), zeros(&[4, 3]), &own, "mlp").unwrap();
+    let attention = Attention::new(2, 1, 4, 0.5, DType::F32, &own, "attn").unwrap();
+    let _ = RmsNorm::new(zeros(&[4]), 1e-5, &other, "norm").unwrap();
+    let plan = other.pin();
+    let x = zeros(&[1, 4]);
+    let (q, k) = (zeros(&[1, 2, 1, 4]), zeros(&[1, 1, 1, 4]));
+    let refused = "the plan is not one of the model that the layer belongs to";
+    assert_eq!(text(norm.forward_in(&plan, &x)), refused);
+    assert_eq!(text(norm.forward_add_in(&plan, &x, &x)), refused);
+    assert_eq!(text(mlp.forward_in(&plan, &x)), refused);
+    assert_eq!(text(attention.forward_in(&plan, &q, &k, &k, true)), refused);
+    assert!(norm.forward_in(&own.pin(), &x).is_ok());
+    assert!(LayerError::OtherModel.hint().unwrap().contains("pin the plan"));
+}

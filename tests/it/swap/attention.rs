@@ -289,3 +289,89 @@ fn a_configuration_carries_the_word_and_its_own_entry_says_which_kernel_that_is(
     assert_eq!(error.hint().as_deref(), Some("did you mean \"flash_attention_2\"?"));
     assert_eq!(config(&named.to_toml()), named, "it is written and read back");
 }
+
+#[test]
+fn a_word_ends_with_the_override_that_it_was_said_in_and_with_the_configuration_after_it() {
+    let shelf = shelf(&[("a/b", "FlashAttention", "Able"), ("a/b", "Norm", "Norm")]);
+    let config = |text: &str| KernelConfig::from_toml(text, "kernels.toml").unwrap();
+    let mapped = config("inherit = false\nFlashAttention = \"a/b@v1\"");
+    let chosen = |slots: &Slots| slots.report().attention.map(|attention| attention.chosen);
+    let slots = model(DeviceKey::Cpu, &[]);
+
+    // The word of a configuration takes the place of what was said before, for good.
+    slots.use_attention(&word("sdpa"), &shelf).unwrap();
+    slots.use_kernels(&shelf, &config("inherit = false\nattn_implementation = \"eager\"")).unwrap();
+    assert_eq!(chosen(&slots).as_deref(), Some("eager"));
+    let before = slots.use_kernels(&shelf, &mapped).unwrap();
+    assert_eq!((before.swapped(), before.attention.clone()), (2, None));
+
+    // Whatever is said within an override ends with it.
+    let norm = config("RMSNorm = \"a/b@v1:Norm\"");
+    let over = slots.override_kernels(&shelf, &norm).unwrap();
+    assert_eq!(over.report().swapped(), 3);
+    assert_eq!(slots.use_attention(&word("eager"), &shelf).unwrap().swapped(), 1);
+    drop(over);
+    assert_eq!((slots.report(), slots.pin().attention_path()), (before, AttentionPath::Sdpa));
+
+    // And what was said outside stays, whatever is done within.
+    let before = slots.use_attention(&word("eager"), &shelf).unwrap();
+    let over = slots.override_kernels(&shelf, &norm).unwrap();
+    assert_eq!(chosen(&slots).as_deref(), Some("eager"), "silent on attention, it leaves that as it is");
+    slots.disable_kernels();
+    assert_eq!(chosen(&slots), None);
+    drop(over);
+    assert_eq!((slots.report(), slots.pin().attention_path()), (before, AttentionPath::Eager));
+}
+
+#[test]
+fn a_word_meets_nothing_of_what_is_asked_for_beside_it() {
+    let shelf = shelf(&[("a/b", "Norm", "Norm")]);
+    let slots = Slots::new(DeviceKey::Cpu);
+    let _ = slots.slot(spec("attn", Contract::Attention, &[]));
+    let _ = slots.slot(SlotSpec { dtype: DType::F64, ..spec("norm", Contract::RmsNorm, &[]) });
+    let before = slots.report();
+    let both = "inherit = false\nattn_implementation = \"sdpa\"\nRMSNorm = \"a/b@v1:Norm\"";
+    let error = slots.use_kernels(&shelf, &KernelConfig::from_toml(both, "x").unwrap()).unwrap_err();
+    assert!(matches!(error, SwapError::NothingSwapped { .. }), "{error:?}");
+    assert_eq!(slots.report(), before);
+}
+
+/// A shelf of a process whose environment switches kernels off.
+struct Off(Shelf);
+
+impl KernelProvider for Off {
+    fn provide(&self, kernel: &KernelRef, layer: &str, device: DeviceKey) -> Result<Arc<LayerKernel>, ProvideError> {
+        self.0.provide(kernel, layer, device)
+    }
+
+    fn switched_off(&self) -> Option<&'static str> {
+        Some("the test says so")
+    }
+}
+
+#[test]
+fn a_switch_takes_every_kernel_away_and_leaves_the_words_for_reference_code() {
+    let kernels = || shelf(&[("a/b", "FlashAttention", "Able")]);
+    let slots = model(DeviceKey::Cpu, &[]);
+    assert_eq!(slots.use_attention(&word("a/b@v1"), &kernels()).unwrap().swapped(), 2);
+    let config = |text: &str| KernelConfig::from_toml(text, "kernels.toml").unwrap();
+    let off = Off(kernels());
+    let report = slots.use_kernels(&off, &config("FlashAttention = \"a/b@v1\"")).unwrap();
+    assert_eq!((report.swapped(), report.attention), (0, None));
+    let report = slots.use_kernels(&off, &config("attn_implementation = \"eager\"")).unwrap();
+    assert_eq!(report.attention.unwrap().chosen, "eager", "it asks for no kernel");
+    assert_eq!(slots.pin().attention_path(), AttentionPath::Eager);
+    assert!(off.0.asked.lock().unwrap().is_empty(), "nobody is asked for a kernel");
+}
+
+#[test]
+fn a_line_says_nothing_of_the_kernel_that_a_word_took_away() {
+    let shelf = shelf(&[("a/b", "FlashAttention", "Able")]);
+    let slots = model(DeviceKey::Cpu, &[]);
+    let list = KernelConfig::builder().inherit(false);
+    let list = list.first_of("FlashAttention", DeviceKey::Cpu, &["x/y@v1", "a/b@v1"]).unwrap().build();
+    let report = slots.use_kernels(&shelf, &list).unwrap();
+    assert_eq!((report.swapped(), report.layers[0].tried.len()), (2, 1));
+    let report = slots.use_attention(&word("sdpa"), &shelf).unwrap();
+    assert!(report.layers.iter().all(|line| line.tried.is_empty() && line.rounding.is_none()), "{report}");
+}

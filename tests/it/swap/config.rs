@@ -262,3 +262,16 @@ fn the_smallest_range_that_holds_the_capability_decides() {
     assert_eq!(on(Rocm, None), Some(kernel("a/amd@v1")));
     assert_eq!(on(Xpu, None), Some(kernel("a/shader@v1")), "an Intel adapter that wgpu reaches");
 }
+
+#[test]
+fn a_slip_in_a_key_that_is_no_layer_names_the_key() {
+    for (text, near) in [
+        ("verfy = \"parity\"", "verify"),
+        ("attn_implementaton = \"sdpa\"", "attn_implementation"),
+        ("fusions = [{ members = [] }]", "fusion"),
+        ("inherits = true", "inherit"),
+    ] {
+        let error = KernelConfig::from_toml(text, "x").unwrap_err();
+        assert_eq!(error.hint(), Some(format!("did you mean {near:?}?")), "{error}");
+    }
+}

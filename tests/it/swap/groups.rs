@@ -1,15 +1,18 @@
 //! Layers that one kernel takes together: planned, reported, undone.
 
-use kernelhub::bind::{Contract, Rounding};
+use std::sync::Arc;
+
+use kernelhub::bind::{Contract, LayerKernel, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::hint::Hint as _;
 use kernelhub::swap::{
-    GroupOutcome, GroupSpec, KernelConfig, Mode, Outcome, Reason, Report, Slot, SlotSpec, Slots, SwapError,
+    GroupOutcome, GroupSpec, KernelConfig, KernelProvider, KernelRef, Mode, Outcome, ProvideError, Reason, Report,
+    Slot, SlotSpec, Slots, SwapError,
 };
 use kernelhub::variant::DeviceKey;
 
 use super::config;
-use crate::support::native::{NativePack, norm_layer};
+use crate::support::native::{NativePack, layer, norm_layer};
 
 const NORM: &str = "kernelhub-tests/groups@v1:RMSNorm";
 const FUSED: &str = "kernelhub-tests/groups@v1:FusedNorm";
@@ -256,4 +259,55 @@ fn a_group_says_which_kernels_were_tried() {
     assert_eq!(group.tried.len(), 1);
     assert_eq!(group.tried[0].kernel, "kernelhub-tests/groups@v1:Narrow");
     assert!(report.to_string().contains("; before it kernelhub-tests/groups@v1:Narrow: "), "{report}");
+}
+
+/// The default table has a kernel for a norm after an add; the application wants none for norms.
+#[test]
+fn what_disables_the_members_of_a_group_asks_for_nothing_of_the_whole() {
+    let slots = Slots::new(DeviceKey::Cpu);
+    let norm = slots.slot(spec("norm", "RMSNorm"));
+    let fused = SlotSpec { contract: Contract::AddRmsNorm, ..spec("norm.add", "AddRMSNorm") };
+    let _ = slots.group(GroupSpec { fused, members: vec![norm] }).unwrap();
+    let config = KernelConfig::from_toml("RMSNorm = \"Disabled\"", "x").unwrap();
+    let report = slots.use_kernels(&super::NoKernels, &config).unwrap();
+    assert_eq!(counts(&report), (0, 1));
+    assert_eq!(report.groups[0].outcome, GroupOutcome::Apart(Reason::MemberDisabled { path: "norm".to_owned() }));
+    let preview = slots.preview(&config, DeviceKey::Cpu, Mode::Inference).unwrap();
+    assert_eq!((preview.picked(), preview.layers.len(), preview.kernels.len()), (0, 1, 0), "{preview}");
+}
+
+/// Has every layer of every kernel.
+struct Everything(NativePack);
+
+impl KernelProvider for Everything {
+    fn provide(&self, _: &KernelRef, layer: &str, _: DeviceKey) -> Result<Arc<LayerKernel>, ProvideError> {
+        Ok(self.0.layer(layer).unwrap())
+    }
+}
+
+#[test]
+fn a_kernel_that_the_application_names_for_a_member_comes_before_a_default_for_the_whole() {
+    let add =
+        layer("AddRMSNorm", "add_rms_norm", "refuses", &["out", "residual_out", "x", "residual", "weight", "eps"]);
+    let everything = Everything(NativePack::kit("members", &(norm_layer("RMSNorm", "count_rms_norm") + &add)));
+    let slots = Slots::new(DeviceKey::Cpu);
+    let norm = slots.slot(spec("norm", "RMSNorm"));
+    let fused = SlotSpec { contract: Contract::AddRmsNorm, ..spec("norm.add", "AddRMSNorm") };
+    let _ = slots.group(GroupSpec { fused, members: vec![norm] }).unwrap();
+    let outcome = |text: &str| {
+        let config = KernelConfig::from_toml(text, "x").unwrap();
+        let report = slots.use_kernels(&everything, &config).unwrap();
+        assert_eq!(counts(&report), (1, 1));
+        let preview = slots.preview(&config, DeviceKey::Cpu, Mode::Inference).unwrap();
+        (report.groups[0].outcome.clone(), preview.layers.len())
+    };
+    let (path, kernel) = ("norm".to_owned(), "a/b@v1:RMSNorm".to_owned());
+    let own = outcome("RMSNorm = \"a/b@v1:RMSNorm\"");
+    assert_eq!(own, (GroupOutcome::Apart(Reason::MemberMapped { path, kernel }), 1));
+    // What comes with the fused kernel, or is the application's own, leaves the group as it is.
+    for text in
+        ["", "RMSNorm = \"kernelhub/rmsnorm@v1:RMSNorm\"", "RMSNorm = \"a/b@v1\"\nAddRMSNorm = \"c/d@v1:AddRMSNorm\""]
+    {
+        assert!(matches!(outcome(text), (GroupOutcome::Fused(_), 2)), "{text}");
+    }
 }

@@ -73,6 +73,14 @@ fn each_model_has_a_scope_of_its_own() {
 }
 
 #[test]
+fn a_plan_has_nothing_for_another_models_layer() {
+    let (slots, [layer, _]) = model();
+    let (other, [theirs, _]) = model();
+    assert!(slots.pin().is_for(&layer) && !slots.pin().is_for(&theirs) && !other.pin().is_for(&layer));
+    assert!(slots.clone().pin().is_for(&layer));
+}
+
+#[test]
 fn a_scope_ends_with_a_panic() {
     let (slots, [layer, _]) = model();
     let result = catch_unwind(AssertUnwindSafe(|| {

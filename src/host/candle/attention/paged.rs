@@ -5,6 +5,7 @@ use candle_core::{DType as CandleDType, Result, Tensor};
 use super::AttentionConfig;
 use super::reference::Reference;
 use crate::bind::Contract;
+use crate::host::candle::spec::check_plan;
 use crate::host::candle::{CausalMasks, LayerError, PagedBatch, PagedKvCache, kernels};
 use crate::swap::{AttentionPath, Mode, Plan, Slot, Slots};
 
@@ -69,6 +70,7 @@ impl PagedAttention {
         causal: bool,
     ) -> Result<Tensor> {
         let [keys, values] = self.check(q, cache, layer, batch)?;
+        check_plan(plan, &self.slot)?;
         match plan.attention_paged(&self.slot) {
             // The cache never tracks a gradient.
             Some(kernel) if !q.track_op() => {

@@ -5,6 +5,7 @@ use candle_core::{DType as CandleDType, Result, Tensor};
 use super::AttentionConfig;
 use super::reference::Reference;
 use crate::bind::Contract;
+use crate::host::candle::spec::check_plan;
 use crate::host::candle::{CausalMasks, LayerError, kernels};
 use crate::swap::{AttentionPath, Mode, Plan, Slot, Slots};
 
@@ -129,6 +130,7 @@ impl VarlenAttention {
         causal: bool,
     ) -> Result<Tensor> {
         self.check(q, k, v, starts)?;
+        check_plan(plan, &self.slot)?;
         match plan.attention_varlen(&self.slot) {
             Some(kernel) if ![q, k, v].iter().any(|x| x.track_op()) => {
                 let options = self.reference.config.options(causal);
