@@ -107,7 +107,7 @@ impl Environment {
         };
         let named_cache = reader.path("KERNELS_CACHE").or_else(|| reader.path("HF_HUB_CACHE"));
         let named_policy = reader.path("KERNELHUB_POLICY");
-        let config = reader.path("XDG_CONFIG_HOME").or_else(|| Some(reader.user_home()?.join(".config")));
+        let config = reader.folder("XDG_CONFIG_HOME", ".config");
         let token_path = reader.path("HF_TOKEN_PATH").or_else(|| Some(home.as_ref()?.join("token")));
         let mut environment = Self {
             endpoint: reader.endpoint()?,
@@ -167,7 +167,7 @@ impl Environment {
             ("HF_ENDPOINT", self.endpoint.as_str().trim_end_matches('/').to_owned()),
             ("HF_HOME", path(self.home.as_deref())),
             ("HF_HUB_CACHE", hub_cache.clone()),
-            ("XDG_CACHE_HOME", path(self.home.as_deref().and_then(Path::parent))),
+            ("XDG_CACHE_HOME", path(reader.folder("XDG_CACHE_HOME", ".cache").as_deref())),
             ("KERNELS_CACHE", hub_cache),
             ("HF_HUB_OFFLINE", yes(self.offline)),
             ("HF_TOKEN", token.to_owned()),
@@ -182,7 +182,7 @@ impl Environment {
             ("USE_HUB_KERNELS", yes(self.use_hub_kernels)),
             ("DISABLE_KERNEL_MAPPING", yes(self.disable_kernel_mapping)),
             ("KERNELHUB_POLICY", path(self.policy.as_deref())),
-            ("XDG_CONFIG_HOME", path(self.policy.as_deref().and_then(Path::parent).and_then(Path::parent))),
+            ("XDG_CONFIG_HOME", path(reader.folder("XDG_CONFIG_HOME", ".config").as_deref())),
             ("KERNELHUB_TRUST_RECORDED_HASHES", yes(self.trust_recorded_hashes)),
         ]
         .into_iter()
@@ -214,6 +214,11 @@ impl Reader<'_> {
 
     fn user_home(&self) -> Option<PathBuf> {
         self.raw("HOME").or_else(|| self.raw("USERPROFILE")).map(PathBuf::from)
+    }
+
+    /// A folder of the desktop's rules: by its variable, else below the user's home.
+    fn folder(&self, name: &str, below_home: &str) -> Option<PathBuf> {
+        self.path(name).or_else(|| Some(self.user_home()?.join(below_home)))
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
@@ -413,5 +418,19 @@ mod tests {
         assert_eq!(effective("HF_HUB_CACHE"), "/home/u/.cache/huggingface/hub");
         assert_eq!(effective("LOCAL_KERNELS"), "a/b=/x:c/d=y");
         assert_eq!(environment.variables().len(), 20);
+        // A folder that another variable goes before is still the one that it is set to.
+        let environment = read(&[
+            ("HF_HOME", "/h"),
+            ("XDG_CACHE_HOME", "/x/cache"),
+            ("KERNELHUB_POLICY", "/p/policy.toml"),
+            ("XDG_CONFIG_HOME", "/x/config"),
+        ])
+        .unwrap();
+        let effective = |name: &str| {
+            environment.variables().iter().find(|variable| variable.name == name).unwrap().effective.clone()
+        };
+        assert_eq!(effective("XDG_CACHE_HOME"), "/x/cache");
+        assert_eq!(effective("XDG_CONFIG_HOME"), "/x/config");
+        assert_eq!(effective("KERNELHUB_POLICY"), "/p/policy.toml");
     }
 }

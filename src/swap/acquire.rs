@@ -113,7 +113,7 @@ impl Kernels {
         let device = self.target.device;
         let reference = |reason| Pick { kernel: Err(reason), tried: Vec::new() };
         let choice = match self.fusions.look_up(&self.config, spec, self.target, mode) {
-            LookUp::NotMapped => return reference(Reason::NotMapped { device }),
+            LookUp::NotMapped => return reference(Reason::NotMapped { device, mode }),
             LookUp::NeedsCapability => return reference(Reason::CapabilityUnknown { device }),
             LookUp::BadDefault(fault) => return reference(Reason::BadDefault { fault: fault.to_owned() }),
             LookUp::Choice { choice, .. } => choice,

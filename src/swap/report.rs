@@ -202,7 +202,10 @@ impl Report {
         for GroupReport { layer, outcome, members, tried, .. } in &self.groups {
             if let GroupOutcome::Apart(reason) = outcome {
                 let tried = tried_before(tried);
-                let what = format!("not fused, its {} layers stand above: {reason}{tried}", members.len());
+                let what = match members.len() {
+                    1 => format!("not fused, its layer stands for itself: {reason}{tried}"),
+                    count => format!("not fused, its {count} layers stand for themselves: {reason}{tried}"),
+                };
                 *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
             }
         }
