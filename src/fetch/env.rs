@@ -1,7 +1,7 @@
 //! The environment variables of the whole library, read here and nowhere else.
 //!
-//! They are those of the Python tools, and `KERNELHUB_POLICY`, with their meanings: a variable that is set and empty counts as unset; yes is
-//! `1`, `true`, `yes` or `on` in any case; a leading `~` is the home folder.
+//! They are those of the Python tools, and `KERNELHUB_POLICY`, with their meanings: a variable that is set and empty
+//! counts as unset; yes is `1`, `true`, `yes` or `on` in any case; a leading `~` is the home folder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -51,8 +51,8 @@ pub struct Environment {
     pub disable_symlinks: bool,
     /// Draw no progress bars. `HF_HUB_DISABLE_PROGRESS_BARS`.
     pub disable_progress_bars: bool,
-    /// Tell the Hub nothing about this machine: `HF_HUB_DISABLE_TELEMETRY` or `DO_NOT_TRACK`. This library sends its own
-    /// name and version and nothing else, with or without it.
+    /// Tell the Hub nothing about this machine: `HF_HUB_DISABLE_TELEMETRY` or `DO_NOT_TRACK`. This library sends its
+    /// own name and version and nothing else, with or without it.
     pub disable_telemetry: bool,
     /// Folders that take a kernel's place. `LOCAL_KERNELS`, `owner/name=path` separated by `:`.
     pub local_kernels: Vec<(RepoId, PathBuf)>,
@@ -133,8 +133,8 @@ impl Environment {
         Ok(environment)
     }
 
-    /// What switches kernels off for every model of the process; `None`: nothing does. The variables mean what they mean
-    /// to the Python tools.
+    /// What switches kernels off for every model of the process; `None`: nothing does. The variables mean what they
+    /// mean to the Python tools.
     #[must_use]
     pub fn kernels_off(&self) -> Option<&'static str> {
         match self {

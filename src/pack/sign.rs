@@ -25,9 +25,9 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// Makes a key pair: the secret key in a file that its owner alone can read, the public key beside it as `<name>.pub`.
-    /// `minisign` and its relatives can use both. The secret key stands there unencrypted; for an encrypted one, make it
-    /// with `minisign -G`, and read it here.
+    /// Makes a key pair: the secret key in a file that its owner alone can read, the public key beside it as
+    /// `<name>.pub`. `minisign` and its relatives can use both. The secret key stands there unencrypted; for an
+    /// encrypted one, make it with `minisign -G`, and read it here.
     ///
     /// # Errors
     /// [`PackError::Io`] when a file cannot be made, which a file that is there already is a reason for.

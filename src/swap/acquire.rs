@@ -87,7 +87,8 @@ impl Kernels {
         &self.config
     }
 
-    /// The kernel that the application's own configuration names for a layer, not the default table; of a list the first.
+    /// The kernel that the application's own configuration names for a layer, not the default table; of a list the
+    /// first.
     pub(super) fn own_kernel(&self, spec: &SlotSpec, mode: Mode) -> Option<KernelRef> {
         match self.config.look_up(&spec.layer, Some(&spec.path), self.target, mode) {
             LookUp::Choice { choice, is_default: false } => choice.kernels().first().cloned(),
@@ -153,7 +154,8 @@ struct Acquiring<'a> {
 }
 
 impl Acquiring<'_> {
-    /// Brings up what one kind of slot may take in one mode. What an application configured must be had; of a list, one.
+    /// Brings up what one kind of slot may take in one mode. What an application configured must be had; of a list,
+    /// one.
     fn look_up(&mut self, spec: &SlotSpec, mode: Mode) -> Result<(), SwapError> {
         let (config, fusions) = (Arc::clone(&self.kernels.config), Arc::clone(&self.kernels.fusions));
         let look_up = fusions.look_up(&config, spec, self.kernels.target, mode);

@@ -34,8 +34,8 @@ impl Drop for KernelOverride {
 }
 
 impl Slots {
-    /// Gives the model's layers the kernels of `config` until the override is dropped. What `config` does not name stays as
-    /// it is, unless it says `inherit = false`: then only its own entries count.
+    /// Gives the model's layers the kernels of `config` until the override is dropped. What `config` does not name
+    /// stays as it is, unless it says `inherit = false`: then only its own entries count.
     ///
     /// # Errors
     /// As [`Self::use_kernels`]; the model then keeps what it had.
@@ -56,8 +56,8 @@ impl Slots {
         Ok(KernelOverride { slots: self.clone(), number, report: self.shared.publish(plan) })
     }
 
-    /// Runs `run` with the kernels of `config`, as [`Self::override_kernels`]; what was in force before comes back even when `run`
-    /// panics.
+    /// Runs `run` with the kernels of `config`, as [`Self::override_kernels`]; what was in force before comes back even
+    /// when `run` panics.
     ///
     /// # Errors
     /// As [`Self::override_kernels`]; `run` is then not run.

@@ -83,7 +83,8 @@ impl Slots {
                     PreviewOutcome::Picks(choice.kernels().iter().map(ToString::to_string).collect())
                 }
             };
-            // The whole of a group is no layer of its own: it stands here where a kernel is picked for its members together.
+            // The whole of a group is no layer of its own: it stands here where a kernel is picked for its members
+            // together.
             let is_whole = state.groups.iter().any(|group| group.whole == index);
             let is_shown = !is_whole || matches!(outcome, PreviewOutcome::Picks(_));
             is_shown.then(|| LayerPreview { path: spec.path.clone(), layer: spec.layer.clone(), outcome })

@@ -129,8 +129,8 @@ pub struct Report {
     /// Every group of layers that one kernel may take together, in the order in which they were declared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupReport>,
-    /// What became of the word for the model's attention. Absent: none was given, and attention layers are mapped as any
-    /// other.
+    /// What became of the word for the model's attention. Absent: none was given, and attention layers are mapped as
+    /// any other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionReport>,
     /// What else is to be known: kernels that a local folder takes the place of, entries that ask for trust.

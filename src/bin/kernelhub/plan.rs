@@ -23,8 +23,8 @@ pub(crate) struct Options {
     /// A model's folder, of which config.json is read and no weights.
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// Which kernel takes which layer, a .toml or .json file. Default: kernels.toml in the model's folder, else the default
-    /// mapping.
+    /// Which kernel takes which layer, a .toml or .json file. Default: kernels.toml in the model's folder, else the
+    /// default mapping.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The device to plan for.

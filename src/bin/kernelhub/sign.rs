@@ -20,8 +20,8 @@ pub(crate) struct Options {
     /// The secret key, in minisign's form.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Make the key first, unencrypted; its public key is written beside it as .pub, and printed. A file that is there is
-    /// not replaced. For an encrypted key use `minisign -G`.
+    /// Make the key first, unencrypted; its public key is written beside it as .pub, and printed. A file that is there
+    /// is not replaced. For an encrypted key use `minisign -G`.
     #[arg(long)]
     new: bool,
     /// Bind each signature to the kernel with this publisher: a signature of one build then is none of another one. The

@@ -133,7 +133,8 @@ fn a_key_signs_builds_and_is_all_that_trusts_them() {
     assert!(made.contains(&line), "{made}");
     let error = user.refused(&["sign", "--new", "--key", key.to_str().unwrap()]);
     assert!(error.contains("hint: it is not replaced"), "{error}");
-    // Nor is a public key whose secret half is elsewhere, and no secret key is made that would be overwritten by its own.
+    // Nor is a public key whose secret half is elsewhere, and no secret key is made that would be overwritten by its
+    // own.
     let beside = user.at("elsewhere.pub");
     std::fs::write(&beside, "the key of another").unwrap();
     let error = user.refused(&["sign", "--new", "--key", user.at("elsewhere.key").to_str().unwrap()]);
