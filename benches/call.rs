@@ -2,11 +2,11 @@
 //!
 //! Each step adds one part of the path:
 //! - `direct`: the arithmetic in Rust, into memory that exists.
-//! - `bound_noop`: a bound kernel that does next to nothing, through the C ABI, our checks included, with the views made
-//!   in the call, into memory that exists: what a framework-free host pays beside the kernel.
+//! - `bound_noop`: a bound kernel that does next to nothing, through the C ABI, our checks included, with the views
+//!   made in the call, into memory that exists: what a framework-free host pays beside the kernel.
 //! - `bound`: the same with the real kernel, which checks its arguments itself and then normalises the row.
-//! - `candle_noop`: a candle custom operation of two inputs that only allocates and fills its output: what candle itself
-//!   costs.
+//! - `candle_noop`: a candle custom operation of two inputs that only allocates and fills its output: what candle
+//!   itself costs.
 //! - `layer_noop`: the candle layer with the no-op kernel, under a plan that the model pinned.
 //! - `layer_in`: the candle layer with the real kernel, under a plan that the model pinned.
 //! - `layer`: the same, pinning the plan itself.

@@ -1,9 +1,10 @@
 //! Every kernel against candle's own operation, by the layers of `kernelhub::host::candle`.
 //!
-//! `kernelhub` is a layer whose slot has the CPU pack's kernel, `candle` the same layer with kernels off: candle's fused
-//! operation where it has one, else the operations that a candle model uses. Both make a fresh output in every call and
-//! free it, as in a model; outputs above 32 MiB are fresh pages from the system each time. Inputs are contiguous and
-//! stay the same, so that small ones are in the processor's caches. Before a case is timed, both sides are compared.
+//! `kernelhub` is a layer whose slot has the CPU pack's kernel, `candle` the same layer with kernels off: candle's
+//! fused operation where it has one, else the operations that a candle model uses. Both make a fresh output in every
+//! call and free it, as in a model; outputs above 32 MiB are fresh pages from the system each time. Inputs are
+//! contiguous and stay the same, so that small ones are in the processor's caches. Before a case is timed, both sides
+//! are compared.
 //!
 //! Rotary embedding turns the queries and the keys of one layer, as models call it. The activation has no layer of its
 //! own in the candle host: `silu_and_mul` calls the bound kernel on fused rows, and candle's `silu(gate) * up` on two

@@ -7,8 +7,8 @@
 //!   process: a look into the cache, verify, and a look-up by digest.
 //! - `first_get` and `first_load`: the same in a process that has loaded nothing, and its `dlopen` with the handshake
 //!   alone. A child process does each once and reports its own clock, so that its start does not count.
-//! - `plan`: `use_kernels` for the 151 slots of a 30-layer Llama, and the 197 of a 28-layer Qwen3 with its norms over the
-//!   heads of Q and K, the kernels being in the process.
+//! - `plan`: `use_kernels` for the 151 slots of a 30-layer Llama, and the 197 of a 28-layer Qwen3 with its norms over
+//!   the heads of Q and K, the kernels being in the process.
 
 mod support;
 

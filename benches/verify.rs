@@ -1,7 +1,7 @@
 //! What verification costs: `cargo xtask bench-verify`, or `cargo bench --bench verify`.
 //!
-//! - The sha256 of 100 MiB in memory, by the crate that verification uses and by aws-lc, which the TLS stack brings, beside
-//!   `openssl speed`.
+//! - The sha256 of 100 MiB in memory, by the crate that verification uses and by aws-lc, which the TLS stack brings,
+//!   beside `openssl speed`.
 //! - A warm load of a kernel of 100 MB (its library is that large), from its name to the loaded library, beside
 //!   `openssl dgst -sha256` of the same library; and with the option to believe recorded hashes.
 //!

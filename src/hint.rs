@@ -23,9 +23,22 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         return None;
     }
     let lower = name.to_lowercase();
+    let score = |candidate: &str| {
+        let candidate = candidate.to_lowercase();
+        // In a short word, two letters that changed places leave little that is alike: `cup` for `cpu`.
+        let swapped = lower.len() == candidate.len() && lower != candidate && {
+            let sorted = |text: &str| {
+                let mut bytes = text.as_bytes().to_vec();
+                bytes.sort_unstable();
+                bytes
+            };
+            sorted(&lower) == sorted(&candidate) && strsim::osa_distance(&lower, &candidate) == 1
+        };
+        strsim::jaro_winkler(&lower, &candidate).max(if swapped { 0.8 } else { 0.0 })
+    };
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&lower, &candidate.to_lowercase()), candidate))
+        .map(|candidate| (score(candidate), candidate))
         .filter(|(score, _)| *score >= 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
@@ -41,6 +54,8 @@ mod tests {
         assert_eq!(nearest("RmsNorm", layers), Some("RMSNorm"));
         assert_eq!(nearest("SiLUAndMull", layers), Some("SiluAndMul"));
         assert_eq!(nearest("Conv2d", layers), None);
+        assert_eq!(nearest("cup", ["cpu", "npu", "tpu"]), Some("cpu"));
+        assert_eq!(nearest("puc", ["cpu", "npu", "tpu"]), None);
         assert_eq!(nearest(&"RMSNorm".repeat(1 << 20), layers), None);
     }
 }

@@ -2,9 +2,10 @@
 //! verifies it, loads it with no Python in the process, and swaps a model's layers for it.
 //!
 //! The path of a kernel goes through these modules, and each stage's output type is the only key to the next:
-//! [`policy`] decides whether its publisher is trusted, [`resolve`] chooses a build, [`fetch`] brings it, [`verify`] checks every file, [`load`] brings its code into the
-//! process, [`bind`] holds it to a layer's contract, [`swap`] plans which layer it takes. [`hub`] walks the whole path
-//! for a caller who names a kernel; [`host`] has the layers that a model is built from.
+//! [`policy`] decides whether its publisher is trusted, [`resolve`] chooses a build, [`fetch`] brings it, [`verify`]
+//! checks every file, [`load`] brings its code into the process, [`bind`] holds it to a layer's contract, [`swap`]
+//! plans which layer it takes. [`hub`] walks the whole path for a caller who names a kernel; [`host`] has the layers
+//! that a model is built from.
 //!
 //! ```no_run
 //! use kernelhub::hub::Hub;

@@ -1,6 +1,6 @@
-//! A kernel that does next to nothing: an RMSNorm whose function writes the 16 zeros that the benchmark has room for and
-//! returns, looking at no argument but where the output is. Cargo does not compile this file; the benchmark hands it to
-//! `rustc`, so that it needs no crate and spells the calling convention out.
+//! A kernel that does next to nothing: an RMSNorm whose function writes the 16 zeros that the benchmark has room for
+//! and returns, looking at no argument but where the output is. Cargo does not compile this file; the benchmark hands
+//! it to `rustc`, so that it needs no crate and spells the calling convention out.
 
 use std::ffi::{c_char, c_int, c_void};
 

@@ -1,12 +1,12 @@
-//! A model file that was written on `candle_nn`, and the same file with its imports changed: the second takes kernels, and
-//! both say the same.
+//! A model file that was written on `candle_nn`, and the same file with its imports changed: the second takes kernels,
+//! and both say the same.
 //!
 //! ```text
 //! cargo run --release --example dropin -- --model FILE.gguf [--manifest KERNEL.toml]...
 //! ```
 //!
-//! `plain.rs` is the file as it was, `adopted.rs` the file with `candle_nn` exchanged for `kernelhub::host::candle::nn` in
-//! its imports; a test holds them to that. The rest of this folder reads weights and compares.
+//! `plain.rs` is the file as it was, `adopted.rs` the file with `candle_nn` exchanged for `kernelhub::host::candle::nn`
+//! in its imports; a test holds them to that. The rest of this folder reads weights and compares.
 
 #![allow(clippy::print_stdout, reason = "a program that talks to its user")]
 #![allow(unreachable_pub, reason = "modules of a program, not of a library")]

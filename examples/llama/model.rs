@@ -58,8 +58,8 @@ impl Llama {
         Self::load_into(weights, Slots::new(device_key_of(weights.device())))
     }
 
-    /// The layers of a model, as a configuration alone tells them, for planning on any kind of device. Reads no weights,
-    /// and holds none.
+    /// The layers of a model, as a configuration alone tells them, for planning on any kind of device. Reads no
+    /// weights, and holds none.
     pub fn outline(config: Config, dtype: DType, device: DeviceKey) -> Result<Slots> {
         let slots = Slots::new(device);
         // No layer depends on how many positions there are, and their tables are real memory.

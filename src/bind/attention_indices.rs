@@ -20,8 +20,8 @@ impl LayerMeta {
         BindError::Index { kernel: self.identity.to_string(), argument, position, actual, expected }
     }
 
-    /// `view` `[batch + 1]` ascends from 0 and stays within `total` rows; where `whole`, it ends there. Gives the length
-    /// of the longest sequence.
+    /// `view` `[batch + 1]` ascends from 0 and stays within `total` rows; where `whole`, it ends there. Gives the
+    /// length of the longest sequence.
     pub(super) fn check_starts(
         &self,
         argument: &'static str,

@@ -19,12 +19,13 @@ pub struct AttentionPagedKernel {
 /// Keys and values in blocks, and which block holds which keys of which sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct PagedKeys<'a> {
-    /// `[blocks, block_size, kv_heads, head_dim]`, any strides on the first three axes and adjacent elements on the last.
+    /// `[blocks, block_size, kv_heads, head_dim]`, any strides on the first three axes and adjacent elements on the
+    /// last.
     pub keys: &'a TensorRef<'a>,
     /// Values, as the keys.
     pub values: &'a TensorRef<'a>,
-    /// `i32` `[batch, max_blocks]`, row-major: the blocks of each sequence in order. What stands behind a sequence's last
-    /// block is not looked at.
+    /// `i32` `[batch, max_blocks]`, row-major: the blocks of each sequence in order. What stands behind a sequence's
+    /// last block is not looked at.
     pub block_table: &'a TensorRef<'a>,
     /// `i32` `[batch]`: keys of each sequence, those of its queries included.
     pub lengths: &'a TensorRef<'a>,
@@ -101,8 +102,8 @@ impl AttentionPagedKernel {
             right,
             softcap,
         ];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes, strides, lengths
-        // and ids were checked against the contract and the kernel's limits just above.
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes, strides,
+        // lengths and ids were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }
     }
 

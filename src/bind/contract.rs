@@ -60,8 +60,8 @@ impl GatedActivation {
 /// The kind of computation that a layer hands to a kernel.
 ///
 /// Each contract fixes names, roles, shapes and rounding of its parameters; [`Contract::forward`] and
-/// [`Contract::backward`] list them. A `layers.toml` says in which order a kernel's function takes them. All tensors of a
-/// call are on one device; floating-point work is accumulated in `f32` whatever the dtype.
+/// [`Contract::backward`] list them. A `layers.toml` says in which order a kernel's function takes them. All tensors of
+/// a call are on one device; floating-point work is accumulated in `f32` whatever the dtype.
 ///
 /// Unless an entry says otherwise, all floating-point tensors of a call have one dtype, outputs are row-major, the rows
 /// of an input stand at any distance (a distance of 0 included) and the elements of a row are neighbours. A tensor with
@@ -132,7 +132,8 @@ pub enum Contract {
     Linear,
     /// `out = weight[ids]`, rows copied bit for bit.
     ///
-    /// `out`: `[..., hidden]`; `ids`: `[...]`, row-major, `u32` or `i64`, each below `vocab`; `weight`: `[vocab, hidden]`.
+    /// `out`: `[..., hidden]`; `ids`: `[...]`, row-major, `u32` or `i64`, each below `vocab`; `weight`: `[vocab,
+    /// hidden]`.
     Embedding,
     /// `loss = log(sum(exp(logits))) - logits[target]` for every row; 0 for a row whose target is `ignore_index`.
     ///

@@ -23,12 +23,12 @@ impl EmbeddingKernel {
     ///
     /// # Shapes
     /// `out`: `[..., hidden]`; `ids`: `[...]`, row-major, `u32` or `i64` (see [`TensorRef::indices`]); `weight`:
-    /// `[vocab, hidden]`, its rows at any distance, their elements adjacent. `out` has the dtype of `weight`, one of the
-    /// kernel's.
+    /// `[vocab, hidden]`, its rows at any distance, their elements adjacent. `out` has the dtype of `weight`, one of
+    /// the kernel's.
     ///
     /// # Errors
-    /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Index`] for an id
-    /// outside `0 .. vocab`, or the kernel's own error.
+    /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Index`] for an
+    /// id outside `0 .. vocab`, or the kernel's own error.
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,

@@ -30,8 +30,8 @@ impl GatedActivationKernel {
     /// one of the kernel's.
     ///
     /// # Errors
-    /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Scalar`] when the
-    /// activation needs a threshold, or the kernel's own error.
+    /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Scalar`] when
+    /// the activation needs a threshold, or the kernel's own error.
     pub fn forward(&self, out: &mut TensorMut<'_>, x: &TensorRef<'_>) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;

@@ -71,8 +71,8 @@ pub struct LayerMeta {
 
 impl LayerMeta {
     /// The first of these optional parameters that the kernel's forward does not take, if any. A name that the contract
-    /// does not have is lacking, too. A kernel must not take a layer that passes other values than the defaults for what
-    /// it lacks.
+    /// does not have is lacking, too. A kernel must not take a layer that passes other values than the defaults for
+    /// what it lacks.
     #[must_use]
     pub fn lacks(&self, options: &[&'static str]) -> Option<&'static str> {
         first_lacking(self.contract.forward(), self.absent, options)
@@ -199,9 +199,10 @@ layer_kernels! {
 /// Binds the layer `layer` of a verified snapshot to its contract, on code loaded from that same snapshot.
 ///
 /// # Errors
-/// [`BindError::LayerMissing`], [`BindError::UnknownContract`], [`BindError::Arguments`], [`BindError::BackwardRefused`]
-/// and [`BindError::Rounding`] when `layers.toml` does not fit the contracts; [`BindError::Load`] when the library lacks a declared function; [`BindError::Incomplete`] when the layer has
-/// no function for native code, or no shader for a device; [`BindError::Shader`] when the shader does not compile.
+/// [`BindError::LayerMissing`], [`BindError::UnknownContract`], [`BindError::Arguments`],
+/// [`BindError::BackwardRefused`] and [`BindError::Rounding`] when `layers.toml` does not fit the contracts;
+/// [`BindError::Load`] when the library lacks a declared function; [`BindError::Incomplete`] when the layer has no
+/// function for native code, or no shader for a device; [`BindError::Shader`] when the shader does not compile.
 pub fn bind(snapshot: &VerifiedSnapshot, layer: &str, code: &Code) -> Result<LayerKernel, BindError> {
     let kernel = format!("{}@v{}", snapshot.repo(), snapshot.version());
     let layers = &snapshot.layers().layers;

@@ -4,9 +4,9 @@
 //! tensor views over host memory, and the calls themselves. Refuses: model types; a host hands in views and gets
 //! results.
 //!
-//! All tensors of a call are on one device. A native pack is for host memory alone: its tensors are slices of this process,
-//! so that there is no device to mix up. A shader's tensors must be of the device that it was compiled for, whichever
-//! device comes first on the machine; others are refused by name.
+//! All tensors of a call are on one device. A native pack is for host memory alone: its tensors are slices of this
+//! process, so that there is no device to mix up. A shader's tensors must be of the device that it was compiled for,
+//! whichever device comes first on the machine; others are refused by name.
 //!
 //! A [`LayerKernel`] is made by [`bind`] from verified, loaded code, and calling it is safe: dtype, shape, strides and
 //! limits are checked before the call, on every call, without an allocation. What cannot be checked is that the

@@ -50,8 +50,8 @@ impl RotaryKernel {
         self.turn(out, x, cos, sin, style, false)
     }
 
-    /// Turns each head back by the angles of its position: what undoes [`Self::forward`] where `cos^2 + sin^2` is 1, and
-    /// for any tables the gradient for `x`, from the gradient of the output. The tables get no gradient.
+    /// Turns each head back by the angles of its position: what undoes [`Self::forward`] where `cos^2 + sin^2` is 1,
+    /// and for any tables the gradient for `x`, from the gradient of the output. The tables get no gradient.
     ///
     /// # Shapes
     /// As [`Self::forward`], `x` being the output's gradient and `out` the gradient for the input.

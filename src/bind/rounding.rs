@@ -102,18 +102,19 @@ pub struct Tolerance {
 impl Tolerance {
     /// The table, for values of about 1.
     ///
-    /// All work is in `f32`, whose own error is allowed for by `relative` and `absolute`: a few operations after another
-    /// in the elementwise contracts, sums of some dozen terms in the others. The half unit is the rounding itself: for
-    /// `bf16` and `f16` it is by far the largest part, and small enough that a kernel that rounds in another order than
-    /// it declares is found. Gradients add one more unit where intermediate values may be rounded as the forward rounds
-    /// them.
+    /// All work is in `f32`, whose own error is allowed for by `relative` and `absolute`: a few operations after
+    /// another in the elementwise contracts, sums of some dozen terms in the others. The half unit is the rounding
+    /// itself: for `bf16` and `f16` it is by far the largest part, and small enough that a kernel that rounds in
+    /// another order than it declares is found. Gradients add one more unit where intermediate values may be rounded as
+    /// the forward rounds them.
     #[must_use]
     pub fn of(contract: Contract, dtype: DType, rounding: Rounding, is_backward: bool) -> Self {
         let (absolute, relative) = match contract {
             Contract::Embedding => return Self { ulps: 0.0, absolute: 0.0, relative: 0.0 },
             Contract::RmsNorm | Contract::AddRmsNorm if !is_backward => (1e-7, 1e-6),
             Contract::Rotary => (1e-6, 1e-6),
-            // Differences from the mean; curves that pass through zero, where `1 + tanh` and the error function cancel out.
+            // Differences from the mean; curves that pass through zero, where `1 + tanh` and the error function cancel
+            // out.
             Contract::LayerNorm | Contract::Activation(_) | Contract::GatedActivation(_) => (2e-6, 2e-6),
             Contract::Linear => (1e-5, 2e-6),
             _ => (1e-5, 4e-6),

@@ -47,8 +47,8 @@ impl RmsNormKernel {
     /// Records [`Self::forward_gpu`] into `out`, a tensor like `x`. Each replay reads and writes these tensors.
     ///
     /// # Errors
-    /// As [`Self::forward_gpu`]; the device's error is [`crate::gpu::GpuError::NotRecordable`] for a kernel that does not
-    /// promise `can_compile`.
+    /// As [`Self::forward_gpu`]; the device's error is [`crate::gpu::GpuError::NotRecordable`] for a kernel that does
+    /// not promise `can_compile`.
     pub fn record_gpu(
         &self,
         recording: &mut Recording,

@@ -11,7 +11,8 @@ use super::{DigestError, Sha256Digest};
 
 /// A git object id: the sha1 of an object. Printed and parsed as 40 lower-case hexadecimal digits.
 ///
-/// It binds a file to a commit's tree, as far as sha1 binds. Every file but `metadata.json` is held to a sha256 as well.
+/// It binds a file to a commit's tree, as far as sha1 binds. Every file but `metadata.json` is held to a sha256 as
+/// well.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GitOid([u8; 20]);

@@ -70,8 +70,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         Ok(image)
     }
 
-    /// Adds a segment and gives the first address behind its pages. Two that share a page are refused: which of them the
-    /// memory shows would depend on the linker.
+    /// Adds a segment and gives the first address behind its pages. Two that share a page are refused: which of them
+    /// the memory shows would depend on the linker.
     fn add(
         &mut self,
         header: &ProgramHeader64<LE>,

@@ -1,12 +1,12 @@
 //! What an ELF file says about itself, for a decision before it is loaded.
 //!
-//! Owns: [`ElfFacts`], read the way the dynamic linker reads: by program headers and the dynamic table, never by section
-//! headers, which it ignores and which can say something else. Refuses: decisions ([`crate::verify`]'s work) and looking
-//! at this machine ([`crate::system`]'s).
+//! Owns: [`ElfFacts`], read the way the dynamic linker reads: by program headers and the dynamic table, never by
+//! section headers, which it ignores and which can say something else. Refuses: decisions ([`crate::verify`]'s work)
+//! and looking at this machine ([`crate::system`]'s).
 //!
-//! The bytes are a stranger's. Every table and every name has a bound, stated here; what is longer, cut off or points out
-//! of the file is an [`ElfError`], never a panic, an endless loop or memory without a bound. Of a file in one of the
-//! formats that we load nothing of (32 bits, big-endian), only the identity is read.
+//! The bytes are a stranger's. Every table and every name has a bound, stated here; what is longer, cut off or points
+//! out of the file is an [`ElfError`], never a panic, an endless loop or memory without a bound. Of a file in one of
+//! the formats that we load nothing of (32 bits, big-endian), only the identity is read.
 //!
 //! The crate `object` gives the layout of the structures; the walk over them is ours, since its own follows section
 //! headers.

@@ -21,8 +21,8 @@ pub struct VersionNeed {
 const TOO_MANY: ElfError = ElfError::TooMany { what: "symbol versions", maximum: MAX_VERSIONS };
 const OUTSIDE: ElfError = ElfError::Malformed { what: "a symbol version behind the last address" };
 
-/// The next entry of a list whose entries say how far away it is. `None`: this was the last. A step of zero bytes ends a
-/// list, so that none goes on for ever; the bound on their number does the rest.
+/// The next entry of a list whose entries say how far away it is. `None`: this was the last. A step of zero bytes ends
+/// a list, so that none goes on for ever; the bound on their number does the rest.
 fn step(address: u64, next: u32) -> Result<Option<u64>, ElfError> {
     if next == 0 {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Builds that reach the cache by another way than a download of ours: from a bundle. And what a lock needs to know of the
-//! builds of a source.
+//! Builds that reach the cache by another way than a download of ours: from a bundle. And what a lock needs to know of
+//! the builds of a source.
 
 use std::fs;
 use std::path::Path;
@@ -73,8 +73,8 @@ impl HubSource {
 }
 
 impl Cache {
-    /// Puts an unpacked and checked archive in its place, in exchange for what is there. `folder` is on the cache's file
-    /// system; it holds `build/<variant>/...`.
+    /// Puts an unpacked and checked archive in its place, in exchange for what is there. `folder` is on the cache's
+    /// file system; it holds `build/<variant>/...`.
     pub(crate) fn adopt_archive(
         &self,
         archive: Sha256Digest,

@@ -1,7 +1,7 @@
 //! The environment variables of the whole library, read here and nowhere else.
 //!
-//! They are those of the Python tools, and `KERNELHUB_POLICY`, with their meanings: a variable that is set and empty counts as unset; yes is
-//! `1`, `true`, `yes` or `on` in any case; a leading `~` is the home folder.
+//! They are those of the Python tools, and `KERNELHUB_POLICY`, with their meanings: a variable that is set and empty
+//! counts as unset; yes is `1`, `true`, `yes` or `on` in any case; a leading `~` is the home folder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -51,8 +51,8 @@ pub struct Environment {
     pub disable_symlinks: bool,
     /// Draw no progress bars. `HF_HUB_DISABLE_PROGRESS_BARS`.
     pub disable_progress_bars: bool,
-    /// Tell the Hub nothing about this machine: `HF_HUB_DISABLE_TELEMETRY` or `DO_NOT_TRACK`. This library sends its own
-    /// name and version and nothing else, with or without it.
+    /// Tell the Hub nothing about this machine: `HF_HUB_DISABLE_TELEMETRY` or `DO_NOT_TRACK`. This library sends its
+    /// own name and version and nothing else, with or without it.
     pub disable_telemetry: bool,
     /// Folders that take a kernel's place. `LOCAL_KERNELS`, `owner/name=path` separated by `:`.
     pub local_kernels: Vec<(RepoId, PathBuf)>,
@@ -107,7 +107,7 @@ impl Environment {
         };
         let named_cache = reader.path("KERNELS_CACHE").or_else(|| reader.path("HF_HUB_CACHE"));
         let named_policy = reader.path("KERNELHUB_POLICY");
-        let config = reader.path("XDG_CONFIG_HOME").or_else(|| Some(reader.user_home()?.join(".config")));
+        let config = reader.folder("XDG_CONFIG_HOME", ".config");
         let token_path = reader.path("HF_TOKEN_PATH").or_else(|| Some(home.as_ref()?.join("token")));
         let mut environment = Self {
             endpoint: reader.endpoint()?,
@@ -133,8 +133,8 @@ impl Environment {
         Ok(environment)
     }
 
-    /// What switches kernels off for every model of the process; `None`: nothing does. The variables mean what they mean
-    /// to the Python tools.
+    /// What switches kernels off for every model of the process; `None`: nothing does. The variables mean what they
+    /// mean to the Python tools.
     #[must_use]
     pub fn kernels_off(&self) -> Option<&'static str> {
         match self {
@@ -167,7 +167,7 @@ impl Environment {
             ("HF_ENDPOINT", self.endpoint.as_str().trim_end_matches('/').to_owned()),
             ("HF_HOME", path(self.home.as_deref())),
             ("HF_HUB_CACHE", hub_cache.clone()),
-            ("XDG_CACHE_HOME", path(self.home.as_deref().and_then(Path::parent))),
+            ("XDG_CACHE_HOME", path(reader.folder("XDG_CACHE_HOME", ".cache").as_deref())),
             ("KERNELS_CACHE", hub_cache),
             ("HF_HUB_OFFLINE", yes(self.offline)),
             ("HF_TOKEN", token.to_owned()),
@@ -182,7 +182,7 @@ impl Environment {
             ("USE_HUB_KERNELS", yes(self.use_hub_kernels)),
             ("DISABLE_KERNEL_MAPPING", yes(self.disable_kernel_mapping)),
             ("KERNELHUB_POLICY", path(self.policy.as_deref())),
-            ("XDG_CONFIG_HOME", path(self.policy.as_deref().and_then(Path::parent).and_then(Path::parent))),
+            ("XDG_CONFIG_HOME", path(reader.folder("XDG_CONFIG_HOME", ".config").as_deref())),
             ("KERNELHUB_TRUST_RECORDED_HASHES", yes(self.trust_recorded_hashes)),
         ]
         .into_iter()
@@ -214,6 +214,11 @@ impl Reader<'_> {
 
     fn user_home(&self) -> Option<PathBuf> {
         self.raw("HOME").or_else(|| self.raw("USERPROFILE")).map(PathBuf::from)
+    }
+
+    /// A folder of the desktop's rules: by its variable, else below the user's home.
+    fn folder(&self, name: &str, below_home: &str) -> Option<PathBuf> {
+        self.path(name).or_else(|| Some(self.user_home()?.join(below_home)))
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
@@ -413,5 +418,19 @@ mod tests {
         assert_eq!(effective("HF_HUB_CACHE"), "/home/u/.cache/huggingface/hub");
         assert_eq!(effective("LOCAL_KERNELS"), "a/b=/x:c/d=y");
         assert_eq!(environment.variables().len(), 20);
+        // A folder that another variable goes before is still the one that it is set to.
+        let environment = read(&[
+            ("HF_HOME", "/h"),
+            ("XDG_CACHE_HOME", "/x/cache"),
+            ("KERNELHUB_POLICY", "/p/policy.toml"),
+            ("XDG_CONFIG_HOME", "/x/config"),
+        ])
+        .unwrap();
+        let effective = |name: &str| {
+            environment.variables().iter().find(|variable| variable.name == name).unwrap().effective.clone()
+        };
+        assert_eq!(effective("XDG_CACHE_HOME"), "/x/cache");
+        assert_eq!(effective("XDG_CONFIG_HOME"), "/x/config");
+        assert_eq!(effective("KERNELHUB_POLICY"), "/p/policy.toml");
     }
 }

@@ -17,8 +17,8 @@ impl Fetcher {
     /// by one rename, once they are right. An existing file is replaced.
     ///
     /// # Errors
-    /// [`FetchError::Offline`], the errors of a transfer, [`FetchError::TooShort`] and [`FetchError::ArchiveDigest`] for
-    /// other bytes, [`FetchError::Io`] when the file cannot be written.
+    /// [`FetchError::Offline`], the errors of a transfer, [`FetchError::TooShort`] and [`FetchError::ArchiveDigest`]
+    /// for other bytes, [`FetchError::Io`] when the file cannot be written.
     pub fn fetch_file(
         &self,
         location: &Location,

@@ -29,8 +29,8 @@ impl LocalSource {
         Self { folders }
     }
 
-    /// The kernel in a folder that is named by its path alone, with the id that reports give it, `local/<name>`, and its
-    /// version.
+    /// The kernel in a folder that is named by its path alone, with the id that reports give it, `local/<name>`, and
+    /// its version.
     ///
     /// # Errors
     /// [`FetchError::LocalFolder`] when there is none in it, or its metadata has no usable name;

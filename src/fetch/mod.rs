@@ -23,7 +23,7 @@
 //! <root>/publishers/<endpoint>/<owner>.json                      what the Hub said about a publisher, with an expiry
 //! <root>/locks/<sha256>.lock                                     held while one process fetches that archive
 //! <root>/tmp/<sha256>.incomplete                                a download to be resumed
-//! <root>/tmp/<sha256>-<random>/                                  work in progress; swept by the next holder of the lock
+//! <root>/tmp/<sha256>-<random>/                                  work in progress; swept by who next holds the lock
 //! ```
 //!
 //! The root is `kernelhub` in the first of these folders whose variable is set and not empty: `$KERNELS_CACHE`,

@@ -11,8 +11,9 @@ use crate::resolve::Candidate;
 
 /// A place that publishes kernels.
 ///
-/// The calls come in this order: [`Self::origin`], which [`crate::policy`] judges, [`Self::builds`], [`Self::metadata`] for builds that are to be taken, until one fits,
-/// [`Self::fetch`]. Each blocks, and makes no request where the cache has the answer.
+/// The calls come in this order: [`Self::origin`], which [`crate::policy`] judges, [`Self::builds`], [`Self::metadata`]
+/// for builds that are to be taken, until one fits, [`Self::fetch`]. Each blocks, and makes no request where the cache
+/// has the answer.
 pub trait Source: fmt::Debug + Send + Sync {
     /// What it is, for reports: `Hub https://huggingface.co`.
     fn name(&self) -> String;

@@ -208,8 +208,8 @@ impl Device {
         }
     }
 
-    /// Frees the device and all of its memory at once, without waiting for its last clone to go. Every later call on it,
-    /// its tensors and its shaders is [`GpuError::Lost`].
+    /// Frees the device and all of its memory at once, without waiting for its last clone to go. Every later call on
+    /// it, its tensors and its shaders is [`GpuError::Lost`].
     pub fn destroy(&self) {
         self.inner.faults.mark_lost("it was destroyed on request".to_owned());
         if let Err(error) = caught("destroying the device", || self.inner.device.destroy()) {

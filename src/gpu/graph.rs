@@ -1,9 +1,9 @@
 //! Launches that are recorded once and replayed: what "compile" means for shaders.
 //!
-//! A graph is a list of launches on fixed tensors with fixed parameters. Everything that a launch needs is made while it
-//! is recorded: checked arguments, grid, parameter block, bind group. A replay encodes the list again and submits it,
-//! because wgpu's command buffers can be submitted only once; it allocates no buffer, checks no argument and waits for
-//! nothing. New input is written into the tensors that the graph reads, with [`GpuTensor::write`].
+//! A graph is a list of launches on fixed tensors with fixed parameters. Everything that a launch needs is made while
+//! it is recorded: checked arguments, grid, parameter block, bind group. A replay encodes the list again and submits
+//! it, because wgpu's command buffers can be submitted only once; it allocates no buffer, checks no argument and waits
+//! for nothing. New input is written into the tensors that the graph reads, with [`GpuTensor::write`].
 //!
 //! While a graph is recorded, what could not be replayed is an error on the recording thread: allocating a tensor,
 //! copying to or from the host, waiting, and launches that go to the device at once. A kernel is recorded only if its
@@ -65,7 +65,8 @@ impl Device {
 }
 
 impl Recording {
-    /// Records one launch, with the arguments of [`ShaderKernel::launch`]. One that fails leaves the recording as it was.
+    /// Records one launch, with the arguments of [`ShaderKernel::launch`]. One that fails leaves the recording as it
+    /// was.
     ///
     /// # Errors
     /// [`GpuError::NotRecordable`] for a kernel without that promise, otherwise as [`ShaderKernel::launch`].

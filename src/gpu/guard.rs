@@ -9,7 +9,8 @@ use super::GpuError;
 ///
 /// naga and the drivers' compilers walk expressions by recursion, and a chain of operators in a hostile text is as deep
 /// as it is long. An overflow would end the process, where no error can be returned. A text of one unary operator, the
-/// most levels that a byte can make, was measured to take 4 to 8 KiB per byte in a debug build, where frames are largest.
+/// most levels that a byte can make, was measured to take 4 to 8 KiB per byte in a debug build, where frames are
+/// largest.
 const STACK_PER_SOURCE_BYTE: usize = 16 << 10;
 /// Stack of the compiler's thread for the shortest text, in bytes.
 const MIN_STACK_BYTES: usize = 16 << 20;

@@ -9,8 +9,8 @@ use crate::manifest::{Access, ShaderBinding, ShaderSignature};
 
 /// Longest shader text accepted, in bytes.
 ///
-/// A compiler's recursion is as deep as the text is long, so this bounds the stack that compiling it reserves: 1 GiB for
-/// the longest text, 16 MiB for one of 1 KiB.
+/// A compiler's recursion is as deep as the text is long, so this bounds the stack that compiling it reserves: 1 GiB
+/// for the longest text, 16 MiB for one of 1 KiB.
 pub const MAX_SOURCE_BYTES: usize = 64 << 10;
 
 /// A compute shader that was checked against its declaration and compiled for one device.

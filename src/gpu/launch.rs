@@ -104,8 +104,8 @@ impl fmt::Debug for Recorder {
 impl ShaderKernel {
     /// Launches the shader once and returns without waiting; [`GpuTensor::download`] and [`Device::wait`] wait.
     ///
-    /// `tensors` and `params` are the declared ones by name, all of them, in any order. Where the grid has an axis of 0,
-    /// nothing is launched. Shapes are the caller's to check: the grid and the parameters come from the op contract.
+    /// `tensors` and `params` are the declared ones by name, all of them, in any order. Where the grid has an axis of
+    /// 0, nothing is launched. Shapes are the caller's to check: the grid and the parameters come from the op contract.
     ///
     /// # Errors
     /// - [`GpuError::MissingArgument`], [`GpuError::UnknownArgument`], [`GpuError::RepeatedArgument`];

@@ -8,8 +8,8 @@ use crate::dtype::DType;
 /// Buffers are sized, and copies made, in multiples of this many bytes.
 const ALIGNMENT: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
 
-/// Uploads of at least this many bytes are handed to the device at once. wgpu keeps a copy of what was written until the
-/// next submission, and a model's weights would otherwise be held twice.
+/// Uploads of at least this many bytes are handed to the device at once. wgpu keeps a copy of what was written until
+/// the next submission, and a model's weights would otherwise be held twice.
 const FLUSH_BYTES: u64 = 1 << 20;
 
 /// A contiguous, row-major tensor in the memory of one device. Cloning shares it.
@@ -91,8 +91,8 @@ impl GpuTensor {
         &self.device
     }
 
-    /// Replaces the elements: `data` has the bytes that [`Device::upload`] takes. In order with what is submitted before
-    /// and after. How a [`super::CommandGraph`] is given new input.
+    /// Replaces the elements: `data` has the bytes that [`Device::upload`] takes. In order with what is submitted
+    /// before and after. How a [`super::CommandGraph`] is given new input.
     ///
     /// # Errors
     /// [`GpuError::SizeMismatch`], or a fault of the device; [`GpuError::Recording`] while this thread records a graph.

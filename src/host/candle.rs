@@ -12,11 +12,11 @@
 //! would not do. The cost is that every layer carries both paths, which the tests compare.
 //!
 //! Each layer has `forward`, which finds the plan in the scope that the model's forward runs in
-//! ([`Kernelized::run`]), or pins the current one outside of a scope, and `forward_in`, which is given it. So no forward
-//! mixes two plans.
+//! ([`Kernelized::run`]), or pins the current one outside of a scope, and `forward_in`, which is given it. So no
+//! forward mixes two plans.
 //!
-//! [`nn`] has the layers under candle's own names and constructors; [`call`] is what a layer of your own is made with. The
-//! guide is `docs/extensible-models.md`.
+//! [`nn`] has the layers under candle's own names and constructors; [`call`] is what a layer of your own is made with.
+//! The guide is `docs/extensible-models.md`.
 
 mod activation;
 mod attention;

@@ -122,8 +122,8 @@ impl HubBuilder {
         self
     }
 
-    /// Who is trusted for what, in the place of the policies of the machine and the user. Default: those, from the places
-    /// that the environment names; see [`crate::policy`].
+    /// Who is trusted for what, in the place of the policies of the machine and the user. Default: those, from the
+    /// places that the environment names; see [`crate::policy`].
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
@@ -144,8 +144,8 @@ impl HubBuilder {
         self
     }
 
-    /// Checks every kernel against its contract's formula when it is bound, and refuses one that computes anything else;
-    /// see [`crate::bind::LayerKernel::parity`]. Default: no.
+    /// Checks every kernel against its contract's formula when it is bound, and refuses one that computes anything
+    /// else; see [`crate::bind::LayerKernel::parity`]. Default: no.
     #[must_use]
     pub fn parity(mut self, checked: bool) -> Self {
         self.parity = checked;

@@ -55,8 +55,8 @@ impl Hint for ConfigFileError {
 }
 
 impl KernelConfig {
-    /// Writes the configuration into a model's folder, as [`CONFIG_FILE`] beside the weights. Returns the file's path. A
-    /// file that was there is replaced whole or not at all.
+    /// Writes the configuration into a model's folder, as [`CONFIG_FILE`] beside the weights. Returns the file's path.
+    /// A file that was there is replaced whole or not at all.
     ///
     /// # Errors
     /// [`ConfigFileError::Write`].
@@ -87,8 +87,8 @@ impl KernelConfig {
     /// Reads a file `*.toml` or `*.json`.
     ///
     /// # Errors
-    /// [`ConfigFileError::Read`], [`ConfigFileError::Kind`] for another name, and [`ConfigFileError::Config`] for a text
-    /// that is no configuration.
+    /// [`ConfigFileError::Read`], [`ConfigFileError::Kind`] for another name, and [`ConfigFileError::Config`] for a
+    /// text that is no configuration.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ConfigFileError> {
         let path = path.as_ref();
         let is = |kind: &str| path.extension().is_some_and(|extension| extension == kind);

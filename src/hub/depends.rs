@@ -30,8 +30,8 @@ impl fmt::Display for Dependency {
 }
 
 impl Dependency {
-    /// Reads `{"repo-id": "owner/name", "version": 1}`, or with `"revision": "..."` in the version's place. `None`: it is
-    /// neither.
+    /// Reads `{"repo-id": "owner/name", "version": 1}`, or with `"revision": "..."` in the version's place. `None`: it
+    /// is neither.
     #[must_use]
     pub fn read(value: &Value) -> Option<Self> {
         let fields = value.as_object()?;

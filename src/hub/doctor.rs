@@ -138,8 +138,8 @@ fn stage(error: &HubError) -> &'static str {
 }
 
 impl Hub {
-    /// Checks the cache, the sources, the devices and every kernel that `config` maps for a device of this machine: it is
-    /// resolved, fetched if need be, verified, loaded, bound and held to its contract's formula (see
+    /// Checks the cache, the sources, the devices and every kernel that `config` maps for a device of this machine: it
+    /// is resolved, fetched if need be, verified, loaded, bound and held to its contract's formula (see
     /// [`crate::bind::LayerKernel::parity`]). Nothing that fails ends the diagnosis.
     #[must_use]
     pub fn diagnose(&self, config: &KernelConfig) -> Vec<Check> {

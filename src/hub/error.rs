@@ -145,7 +145,8 @@ fn own_kernel_hint(repo: &RepoId) -> String {
 }
 
 impl HubError {
-    /// What is not as published, not to be loaded, or does not fit, whichever stage found it. Empty for the other errors.
+    /// What is not as published, not to be loaded, or does not fit, whichever stage found it. Empty for the other
+    /// errors.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         match self {

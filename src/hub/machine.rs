@@ -2,8 +2,8 @@
 
 use crate::system::SystemInfo;
 
-/// What is known of the machine, and whether its adapters were looked for. Looking starts the GPU drivers, so it is done
-/// once, and only when a device that needs one is asked for.
+/// What is known of the machine, and whether its adapters were looked for. Looking starts the GPU drivers, so it is
+/// done once, and only when a device that needs one is asked for.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) system: SystemInfo,

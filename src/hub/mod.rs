@@ -1,18 +1,19 @@
 //! The path of a kernel, from its name to its code.
 //!
-//! Owns: [`Hub`], which ties the stages together (policy, resolve, fetch, verify, load, bind), repairs a damaged cache by
-//! fetching again, and interns what it has brought up. Refuses: to do any stage's work itself; each stage's output type
-//! is the only key to the next, so nothing here can skip one.
+//! Owns: [`Hub`], which ties the stages together (policy, resolve, fetch, verify, load, bind), repairs a damaged cache
+//! by fetching again, and interns what it has brought up. Refuses: to do any stage's work itself; each stage's output
+//! type is the only key to the next, so nothing here can skip one.
 //!
 //! A kernel is looked for in this order: folders that the user named, manifests given to this hub, recorded archives,
-//! further sources, the Hub. The owner `kernelhub` is this project's own and is never asked for at the Hub, where another
-//! might take the name.
+//! further sources, the Hub. The owner `kernelhub` is this project's own and is never asked for at the Hub, where
+//! another might take the name.
 //!
-//! Whatever way a kernel is asked for, by name, by a configuration, by a lock, as a dependency, from a folder or offline,
-//! the policy decides on its publisher first; without its admission nothing can be verified, and so nothing loaded.
+//! Whatever way a kernel is asked for, by name, by a configuration, by a lock, as a dependency, from a folder or
+//! offline, the policy decides on its publisher first; without its admission nothing can be verified, and so nothing
+//! loaded.
 //!
-//! A warm start of a pinned kernel makes no request and starts no runtime and no GPU driver: manifests are recorded in the cache, and
-//! adapters are looked for only when a device that needs one is asked for.
+//! A warm start of a pinned kernel makes no request and starts no runtime and no GPU driver: manifests are recorded in
+//! the cache, and adapters are looked for only when a device that needs one is asked for.
 
 mod asynchronous;
 mod builder;
@@ -129,11 +130,11 @@ impl Hub {
         &self.remote
     }
 
-    /// Decides on the publisher, then resolves, fetches, verifies and loads one version, commit, branch or tag of a kernel
-    /// for a kind of device. Asked again, it returns the kernel that it has.
+    /// Decides on the publisher, then resolves, fetches, verifies and loads one version, commit, branch or tag of a
+    /// kernel for a kind of device. Asked again, it returns the kernel that it has.
     ///
-    /// A file that does not match its digest is never loaded. Unless the hub is offline, the build is then fetched again
-    /// and verified again, once; [`Kernel::repaired`] tells.
+    /// A file that does not match its digest is never loaded. Unless the hub is offline, the build is then fetched
+    /// again and verified again, once; [`Kernel::repaired`] tells.
     ///
     /// # Errors
     /// [`HubError`] with the stage that failed and its cause.

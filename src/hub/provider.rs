@@ -52,9 +52,10 @@ impl Hub {
         Ok(kernel)
     }
 
-    /// Resolves, verifies and loads the kernel in a folder of this machine, as [`Hub::get`] does a published one. Whoever
-    /// named the folder vouches for its metadata; its files are held to that. The policy has to trust the folder. It is called `local/<name>` in reports, and
-    /// asked again, the same kernel is returned, whatever the folder holds by then.
+    /// Resolves, verifies and loads the kernel in a folder of this machine, as [`Hub::get`] does a published one.
+    /// Whoever named the folder vouches for its metadata; its files are held to that. The policy has to trust the
+    /// folder. It is called `local/<name>` in reports, and asked again, the same kernel is returned, whatever the
+    /// folder holds by then.
     ///
     /// # Errors
     /// As [`Hub::get`], and [`crate::fetch::FetchError::LocalFolder`] when there is no kernel in the folder.
@@ -71,8 +72,8 @@ impl Hub {
         let revision = Revision::Version(version);
         let unknown = || HubError::Unknown { repo: repo.clone(), revision: revision.clone(), known: Vec::new() };
         let builds = source.builds(&repo, &revision, &session)?.ok_or_else(unknown)?;
-        // A configuration may lie beside a model's weights, which anybody published: whose folder it is, is the user's to
-        // say.
+        // A configuration may lie beside a model's weights, which anybody published: whose folder it is, is the user's
+        // to say.
         let origin = Origin::Local { folder: folder.to_path_buf() };
         let admission = self.admit(&repo, &origin, &source, &session)?;
         let found = self.choose(Listed { source: &source, builds, admission }, &revision, device, &session)?;
@@ -92,8 +93,8 @@ impl Hub {
         }
     }
 
-    /// The state of a kernel that is named without one: the version of a manifest given to this hub, else of one shipped
-    /// with this crate, else what the default tables say.
+    /// The state of a kernel that is named without one: the version of a manifest given to this hub, else of one
+    /// shipped with this crate, else what the default tables say.
     ///
     /// # Errors
     /// [`HubError::NoVersion`] with the versions that the cache knows.

@@ -34,8 +34,8 @@ impl Hub {
     /// Decides on a kernel from the first source that may have it.
     ///
     /// # Errors
-    /// [`HubError::Policy`] when it is not admitted, [`HubError::Unknown`] when no source may have it, [`HubError::Fetch`]
-    /// when the Hub does not answer.
+    /// [`HubError::Policy`] when it is not admitted, [`HubError::Unknown`] when no source may have it,
+    /// [`HubError::Fetch`] when the Hub does not answer.
     pub fn admission(&self, repo: &RepoId, revision: &Revision) -> Result<Admission, HubError> {
         let (cancel, cost) = (crate::fetch::Cancel::default(), crate::fetch::Cost::default());
         let session = Session::new(&*self.progress, &cancel, &cost);

@@ -10,7 +10,8 @@ use crate::verify::VerifyError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The library is not to be loaded, or does not fit this machine or this process, as its file says. No code of it ran.
+    /// The library is not to be loaded, or does not fit this machine or this process, as its file says. No code of it
+    /// ran.
     #[error("cannot load {}: {}", .path.display(), crate::digest::list(.violations))]
     Unfit {
         /// The library's file in the cache.

@@ -107,8 +107,8 @@ impl KernelLibrary {
         outcome.map_err(|fault| fault.of(bytes.path()))
     }
 
-    /// Holds the library to what its file says, and looks for all that it needs, before any code of it runs. Gives what is warned
-    /// of.
+    /// Holds the library to what its file says, and looks for all that it needs, before any code of it runs. Gives what
+    /// is warned of.
     fn scan(
         snapshot: &VerifiedSnapshot,
         bytes: &VerifiedLibrary,

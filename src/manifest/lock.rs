@@ -4,7 +4,8 @@
 //!
 //! ```json
 //! [{"dependency": {"repo-id": "org/name", "version": 1}, "lock": {"commit": "<40 or 64 hex>"}}]
-//! [{"repo_id": "org/name", "sha": "<40 hex>", "variants": {"<variant>": {"hash": "sha256-<64 hex>", "hash_type": "git_lfs_concat"}}}]
+//! [{"repo_id": "org/name", "sha": "<40 hex>", "variants":
+//!   {"<variant>": {"hash": "sha256-<64 hex>", "hash_type": "git_lfs_concat"}}}]
 //! ```
 //!
 //! `kernels` 0.17 reads and writes the first and refuses every key beyond it; 0.16 and older read and write the

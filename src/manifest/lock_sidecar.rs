@@ -127,9 +127,9 @@ impl LockSidecar {
     /// Reads a sidecar. `origin` names the file in errors.
     ///
     /// # Errors
-    /// [`ManifestError::TooLarge`]; [`ManifestError::Toml`] for syntax, an unknown key, and a name, commit, digest or URL
-    /// that is none; [`ManifestError::Schema`] for another edition; [`ManifestError::Invalid`] for what does not belong
-    /// to the kernel's source; [`ManifestError::Ambiguous`] for a kernel or a variant that stands twice.
+    /// [`ManifestError::TooLarge`]; [`ManifestError::Toml`] for syntax, an unknown key, and a name, commit, digest or
+    /// URL that is none; [`ManifestError::Schema`] for another edition; [`ManifestError::Invalid`] for what does not
+    /// belong to the kernel's source; [`ManifestError::Ambiguous`] for a kernel or a variant that stands twice.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ManifestError> {
         #[derive(Deserialize)]
         struct Edition {

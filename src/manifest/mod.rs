@@ -1,11 +1,11 @@
-//! The formats that describe kernels: `layers.toml`, `metadata.json`, `kernel-manifests/*.toml`, `kernels.lock` with its
-//! sidecar, and what a project declares in its own files.
+//! The formats that describe kernels: `layers.toml`, `metadata.json`, `kernel-manifests/*.toml`, `kernels.lock` with
+//! its sidecar, and what a project declares in its own files.
 //!
 //! Owns: one current model of each format, its parser and its writer; older editions are converted on reading.
 //! Refuses: I/O. Texts come in, typed values go out, and nothing here trusts what a text says about itself.
 //!
-//! In our own formats (`layers.toml`, manifests, locks) an unknown key is an error: a typing mistake must not silently drop an
-//! option. In `metadata.json`, which newer builders extend, unknown keys are ignored.
+//! In our own formats (`layers.toml`, manifests, locks) an unknown key is an error: a typing mistake must not silently
+//! drop an option. In `metadata.json`, which newer builders extend, unknown keys are ignored.
 
 mod builtin;
 mod commit;

@@ -1,8 +1,8 @@
 //! Kernels in OCI registries.
 //!
 //! Owns: the reference `oci://host/path:tag`, the form of a kernel as an OCI artifact, the pull of its manifest and
-//! blobs, the push of a [`Publication`](crate::pack::Publication), and logins. Refuses: the cache and the archive rules,
-//! which are [`crate::fetch`]'s; every blob goes through them as if it came from any other server.
+//! blobs, the push of a [`Publication`](crate::pack::Publication), and logins. Refuses: the cache and the archive
+//! rules, which are [`crate::fetch`]'s; every blob goes through them as if it came from any other server.
 //!
 //! Leaves behind: nothing of a pull but checked bytes. The sha256 of an artifact, of its kernel manifest and of every
 //! layer is computed here while they arrive, whatever the registry states, and none may be longer than declared. A
@@ -21,16 +21,16 @@
 //! `metadata.json`. What the annotations say has to agree with the kernel manifest.
 //!
 //! # Transport and logins
-//! https, but plain http for registries on this machine (`localhost` and loopback addresses), which are never asked over
-//! https. Requests go without a login at first; to a registry that wants one, the user and password go that the Docker
-//! config file holds for it (`$DOCKER_CONFIG/config.json`, else `~/.docker/config.json`). Helper programs are not
-//! run. Logins are neither shown nor logged, and leave with no redirect to another host.
+//! https, but plain http for registries on this machine (`localhost` and loopback addresses), which are never asked
+//! over https. Requests go without a login at first; to a registry that wants one, the user and password go that the
+//! Docker config file holds for it (`$DOCKER_CONFIG/config.json`, else `~/.docker/config.json`). Helper programs are
+//! not run. Logins are neither shown nor logged, and leave with no redirect to another host.
 //!
 //! # The design choice
-//! The crate `oci-client` logs in and pushes. Pulls are made here, because it reads whole manifests and error pages into
-//! memory and follows redirects out of https; the price is a second, small reader. What is left to it: it reads the answer
-//! of a token server without a bound, and uploads to the address that the registry names, without a login where that is
-//! another host.
+//! The crate `oci-client` logs in and pushes. Pulls are made here, because it reads whole manifests and error pages
+//! into memory and follows redirects out of https; the price is a second, small reader. What is left to it: it reads
+//! the answer of a token server without a bound, and uploads to the address that the registry names, without a login
+//! where that is another host.
 //!
 //! Without the feature `oci`, references are read and everything else is [`OciError::FeatureOff`].
 

@@ -27,9 +27,9 @@ const PIECE_BYTES: usize = 256 << 10;
 /// one step, so that of two machines that push one new version at the same time, the later one wins.
 ///
 /// # Errors
-/// [`OciError::WrongTag`] for a target with another tag than the version's, or with a digest; [`OciError::Conflict`] when
-/// the version is there with another content and `options.replace` is false; the errors of a transfer, a login and of
-/// reading the archives.
+/// [`OciError::WrongTag`] for a target with another tag than the version's, or with a digest; [`OciError::Conflict`]
+/// when the version is there with another content and `options.replace` is false; the errors of a transfer, a login and
+/// of reading the archives.
 pub fn push(publication: &Publication, target: &OciReference, options: &PushOptions) -> Result<Pushed, OciError> {
     let kernel = publication.manifest();
     let tagged = target.version(kernel.kernel.version);

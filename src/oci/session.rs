@@ -66,7 +66,8 @@ impl Session {
         format!("{scheme}://{}/v2/{}/{path}", client.resolve_registry(), self.reference.repository())
     }
 
-    /// Streams the body of a 200 answer into `sink`, at most `limit` bytes. Returns the digest that the registry states.
+    /// Streams the body of a 200 answer into `sink`, at most `limit` bytes. Returns the digest that the registry
+    /// states.
     pub(super) async fn get<E: From<OciError>>(
         &mut self,
         path: &str,

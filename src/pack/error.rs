@@ -142,6 +142,9 @@ impl Hint for PackError {
             Self::Conflict { .. } => {
                 Some("publish it as a new version; with --replace, machines that have the old one keep it".to_owned())
             }
+            Self::Io { action: "make", source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
+                Some("it is not replaced; name another file, or use the one that is there".to_owned())
+            }
             _ => None,
         }
     }

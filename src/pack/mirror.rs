@@ -26,8 +26,8 @@ pub struct Mirrored {
 }
 
 impl Publication {
-    /// Copies a kernel into a folder mirror: the archives, then `<owner>--<name>-v<version>.toml`, each by one rename, so
-    /// that a reader meets the version whole or not at all.
+    /// Copies a kernel into a folder mirror: the archives, then `<owner>--<name>-v<version>.toml`, each by one rename,
+    /// so that a reader meets the version whole or not at all.
     ///
     /// An archive's name carries its digest. With `replace`, a reader of the old manifest therefore still finds its
     /// archives; they stay in the folder.

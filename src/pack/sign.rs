@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{Cursor, Write as _};
+use std::io::{self, Cursor, Write as _};
 use std::path::{Path, PathBuf};
 
 use minisign::{KeyPair, PublicKey as Public, SecretKey, SecretKeyBox};
@@ -25,9 +25,9 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// Makes a key pair: the secret key in a file that its owner alone can read, the public key beside it as `<name>.pub`.
-    /// `minisign` and its relatives can use both. The secret key stands there unencrypted; for an encrypted one, make it
-    /// with `minisign -G`, and read it here.
+    /// Makes a key pair: the secret key in a file that its owner alone can read, the public key beside it as
+    /// `<name>.pub`. `minisign` and its relatives can use both. The secret key stands there unencrypted; for an
+    /// encrypted one, make it with `minisign -G`, and read it here.
     ///
     /// # Errors
     /// [`PackError::Io`] when a file cannot be made, which a file that is there already is a reason for.
@@ -37,6 +37,17 @@ impl SigningKey {
             path: path.to_path_buf(),
             reason: error.to_string(),
         };
+        let beside = public_path(path);
+        if beside == path {
+            let reason = "its public key would stand in the same file".to_owned();
+            return Err(PackError::Key { action: "make", path: path.to_path_buf(), reason });
+        }
+        // Neither half replaces a file. Looked for before either is made, so that no half stays alone.
+        for file in [path, &beside] {
+            if file.symlink_metadata().is_ok() {
+                return Err(io_error("make", file)(io::ErrorKind::AlreadyExists.into()));
+            }
+        }
         let pair = KeyPair::generate_unencrypted_keypair().map_err(failed)?;
         let text = pair.sk.to_box(Some("kernelhub secret key")).map_err(failed)?.into_string();
         if let Some(folder) = path.parent() {
@@ -52,8 +63,8 @@ impl SigningKey {
         let mut file = options.open(path).map_err(io_error("make", path))?;
         file.write_all(text.as_bytes()).map_err(io_error("write", path))?;
         let public = pair.pk.to_box().map_err(failed)?.into_string();
-        let beside = public_path(path);
-        fs::write(&beside, public).map_err(io_error("write", &beside))?;
+        let mut file = fs::File::create_new(&beside).map_err(io_error("make", &beside))?;
+        file.write_all(public.as_bytes()).map_err(io_error("write", &beside))?;
         Self::of(pair.sk, path)
     }
 

@@ -59,8 +59,8 @@ pub struct Packed {
 ///
 /// # Errors
 /// [`PackError::Io`] for a folder that cannot be read or an output that cannot be written; [`PackError::Name`],
-/// [`PackError::NotAFile`], [`PackError::LayersAbsent`] and [`PackError::Format`] for what a fetch or a verification would
-/// refuse.
+/// [`PackError::NotAFile`], [`PackError::LayersAbsent`] and [`PackError::Format`] for what a fetch or a verification
+/// would refuse.
 pub fn pack_variant(folder: &Path, spec: &PackSpec, out: &Path) -> Result<Packed, PackError> {
     pack_files(folder, spec, out, None)
 }
@@ -78,7 +78,8 @@ pub fn pack_variant_signed(
 ) -> Result<Packed, PackError> {
     let kernel = format!("{}@v{} {}", spec.repo, spec.version, spec.variant);
     let sign = |metadata: &[u8], earlier: Option<String>| match earlier {
-        // Signatures are made with random numbers. One that holds is kept, so that the same files give the same archive.
+        // Signatures are made with random numbers. One that holds is kept, so that the same files give the same
+        // archive.
         Some(earlier) if key.has_signed(metadata, &kernel, &earlier) => Ok(earlier),
         _ => key.sign(metadata, Some(&kernel)),
     };

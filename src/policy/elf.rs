@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It is reported, and the library is loaded.
+    /// The program's own rules hold, `ScanRules` of `verify`: a policy never loosens them.
     #[default]
     Warn,
     /// The library is not loaded.
     Refuse,
 }
 
-/// The rules for native libraries. Default: everything is a warning.
+/// What a policy adds to the rules for native libraries. Default: nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ElfRules {
     /// The library asks for an executable stack.

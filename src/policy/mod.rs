@@ -2,7 +2,8 @@
 //!
 //! Owns: the policy files of the machine, the user and the project; the publishers, endpoints, keys and identities in
 //! them; and the decision whether a kernel of some publisher may be taken from some place. Refuses: I/O beyond its own
-//! files and the resolving of links in a folder's path, and to look at a kernel: it decides by names, before anything of a kernel is fetched.
+//! files and the resolving of links in a folder's path, and to look at a kernel: it decides by names, before anything
+//! of a kernel is fetched.
 //!
 //! Leaves behind an [`Admission`], which only a [`Policy`] makes. [`crate::verify::verify`] takes one, so that no code
 //! reaches the loader without a decision about its publisher, whatever way it came by.

@@ -9,8 +9,8 @@ use crate::policy::{Admission, DEFAULT_ENDPOINT, Origin};
 use crate::variant::Variant;
 use crate::verify::{VerifyOptions, verify_with};
 
-/// Answers the one request on standard input: verifies a build, loads its library and shakes hands with it. The result is
-/// the exit code: 0 when it answered, 1 when it was not asked in a way that it knows.
+/// Answers the one request on standard input: verifies a build, loads its library and shakes hands with it. The result
+/// is the exit code: 0 when it answered, 1 when it was not asked in a way that it knows.
 ///
 /// For a process that does nothing else: it takes limits on itself (no core dump, a limit on processor time), and ends
 /// when its parent does.

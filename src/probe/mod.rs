@@ -1,11 +1,11 @@
 //! Loading a kernel in a child process first.
 //!
 //! Loading a library runs its initialisers, and one that crashes, ends the process or never returns takes the program
-//! down with it. [`probe`] has a child process do it: the child verifies the build itself, loads it, shakes hands with it
-//! and answers; whatever happens to the child becomes a [`ProbeError`] that names it.
+//! down with it. [`probe`] has a child process do it: the child verifies the build itself, loads it, shakes hands with
+//! it and answers; whatever happens to the child becomes a [`ProbeError`] that names it.
 //!
-//! Owns: the request and the answer, the child's limits, the time limit. Refuses: to be a wall. The child has the rights
-//! of its parent, and a library that wants to can write the answer itself. Who may run at all is decided before.
+//! Owns: the request and the answer, the child's limits, the time limit. Refuses: to be a wall. The child has the
+//! rights of its parent, and a library that wants to can write the answer itself. Who may run at all is decided before.
 //!
 //! # The child
 //! It is a program that calls [`serve`] and nothing else: `kernelhub` has a command for it, which [`ProbeCommand::own`]

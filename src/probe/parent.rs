@@ -22,9 +22,9 @@ const PIPE_PATIENCE: Duration = Duration::from_secs(1);
 /// Has a child process verify and load a build, and waits for its end.
 ///
 /// # Errors
-/// [`ProbeError::Crashed`] with the signal, [`ProbeError::Hung`] when the time limit is over, [`ProbeError::Exited`] when
-/// the library ends the process, [`ProbeError::Refused`] for a build that the child refuses (not as published, not fit for
-/// this machine, another interface version), [`ProbeError::Child`].
+/// [`ProbeError::Crashed`] with the signal, [`ProbeError::Hung`] when the time limit is over, [`ProbeError::Exited`]
+/// when the library ends the process, [`ProbeError::Refused`] for a build that the child refuses (not as published, not
+/// fit for this machine, another interface version), [`ProbeError::Child`].
 pub fn probe(snapshot: &Snapshot, rules: &ScanRules, options: &ProbeOptions) -> Result<ProbeReport, ProbeError> {
     let start = Instant::now();
     let failed = |action| {

@@ -88,7 +88,8 @@ impl Kernels {
         &self.config
     }
 
-    /// The kernel that the application's own configuration names for a layer, not the default table; of a list the first.
+    /// The kernel that the application's own configuration names for a layer, not the default table; of a list the
+    /// first.
     pub(super) fn own_kernel(&self, spec: &SlotSpec, mode: Mode) -> Option<KernelRef> {
         match self.config.look_up(&spec.layer, Some(&spec.path), self.target, mode) {
             LookUp::Choice { choice, is_default: false } => choice.kernels().first().cloned(),
@@ -137,7 +138,7 @@ impl Kernels {
         let device = self.target.device;
         let reference = |reason| Pick { kernel: Err(reason), tried: Vec::new() };
         let choice = match self.fusions.look_up(&self.config, spec, self.target, mode) {
-            LookUp::NotMapped => return reference(Reason::NotMapped { device }),
+            LookUp::NotMapped => return reference(Reason::NotMapped { device, mode }),
             LookUp::NeedsCapability => return reference(Reason::CapabilityUnknown { device }),
             LookUp::BadDefault(fault) => return reference(Reason::BadDefault { fault: fault.to_owned() }),
             LookUp::Choice { choice, .. } => choice,
@@ -188,7 +189,8 @@ struct Acquiring<'a> {
 }
 
 impl Acquiring<'_> {
-    /// Brings up what one kind of slot may take in one mode. What an application configured must be had; of a list, one.
+    /// Brings up what one kind of slot may take in one mode. What an application configured must be had; of a list,
+    /// one.
     fn look_up(&mut self, spec: &SlotSpec, mode: Mode) -> Result<(), SwapError> {
         let (config, fusions) = (Arc::clone(&self.kernels.config), Arc::clone(&self.kernels.fusions));
         let look_up = fusions.look_up(&config, spec, self.kernels.target, mode);

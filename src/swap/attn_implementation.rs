@@ -15,8 +15,8 @@
 //! falls back, and the report says what it chose and why nothing better. In training, a kernel without a backward
 //! leaves an attention layer to its differentiable reference code whatever the word is; the report says that, too.
 //!
-//! `paged|` before a word asks the same of a model whose keys and values stand in the blocks of a paged cache, and is an
-//! error for a model that has no layer for it.
+//! `paged|` before a word asks the same of a model whose keys and values stand in the blocks of a paged cache, and is
+//! an error for a model that has no layer for it.
 
 mod capability;
 mod report;

@@ -17,8 +17,8 @@ pub struct CompileBackend {
 impl CompileBackend {
     /// The compiler that `device` takes when `requested` is asked for.
     ///
-    /// Gaudi (`hpu`) has two, `eager` and `hpu_backend`: any other, and none, becomes `hpu_backend`, with a warning where
-    /// another was named. Every other device takes what is asked for.
+    /// Gaudi (`hpu`) has two, `eager` and `hpu_backend`: any other, and none, becomes `hpu_backend`, with a warning
+    /// where another was named. Every other device takes what is asked for.
     #[must_use]
     pub fn of(device: DeviceKey, requested: Option<&str>) -> Self {
         let unchanged = || Self { name: requested.map(str::to_owned), warning: None };

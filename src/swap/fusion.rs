@@ -13,8 +13,8 @@ pub(super) struct Fusions {
 }
 
 impl Fusions {
-    /// Matches every fusion with the groups whose members are its own: as many, each with the layer's name and a path of
-    /// the pattern.
+    /// Matches every fusion with the groups whose members are its own: as many, each with the layer's name and a path
+    /// of the pattern.
     ///
     /// # Errors
     /// [`SwapError::FusionUnmatched`], and [`SwapError::FusionTwice`] for a group that two fusions match.

@@ -1,10 +1,10 @@
 //! Layers that one kernel may take together.
 //!
-//! A host layer that spans several others, such as a residual add with the norm after it, claims a slot for each of them
-//! and one for the whole. The planner gives the whole its kernel where one is configured for the fused layer and fits;
-//! the members then have none of their own. Otherwise each member is planned alone, and the report says why. Nothing is
-//! rewritten in the model: the host layer asks the plan for the whole's kernel first, so that the next plan may decide
-//! otherwise.
+//! A host layer that spans several others, such as a residual add with the norm after it, claims a slot for each of
+//! them and one for the whole. The planner gives the whole its kernel where one is configured for the fused layer and
+//! fits; the members then have none of their own. Otherwise each member is planned alone, and the report says why.
+//! Nothing is rewritten in the model: the host layer asks the plan for the whole's kernel first, so that the next plan
+//! may decide otherwise.
 
 use std::sync::Arc;
 

@@ -58,8 +58,8 @@ impl Slots {
         Ok(KernelOverride { slots: self.clone(), number, report: self.shared.publish(plan) })
     }
 
-    /// Runs `run` with the kernels of `config`, as [`Self::override_kernels`]; what was in force before comes back even when `run`
-    /// panics.
+    /// Runs `run` with the kernels of `config`, as [`Self::override_kernels`]; what was in force before comes back even
+    /// when `run` panics.
     ///
     /// # Errors
     /// As [`Self::override_kernels`]; `run` is then not run.

@@ -86,7 +86,7 @@ impl Slots {
                 return None;
             }
             let outcome = match fusions.look_up(config, spec, target, mode) {
-                LookUp::NotMapped => PreviewOutcome::Reference(Reason::NotMapped { device }),
+                LookUp::NotMapped => PreviewOutcome::Reference(Reason::NotMapped { device, mode }),
                 LookUp::NeedsCapability => PreviewOutcome::Reference(Reason::CapabilityUnknown { device }),
                 LookUp::BadDefault(fault) => PreviewOutcome::Reference(Reason::BadDefault { fault: fault.to_owned() }),
                 LookUp::Choice { choice: Choice::Disabled, .. } => PreviewOutcome::Reference(Reason::Disabled),

@@ -15,20 +15,21 @@ pub trait KernelProvider {
     /// [`ProvideError`] with the cause, whichever stage it came from.
     fn provide(&self, kernel: &KernelRef, layer: &str, device: DeviceKey) -> Result<Arc<LayerKernel>, ProvideError>;
 
-    /// The compute capability of the device that kernels for `device` run on, as [`super::Target`] has it. `None`: the kind
-    /// has none, or nobody knows it.
+    /// The compute capability of the device that kernels for `device` run on, as [`super::Target`] has it. `None`: the
+    /// kind has none, or nobody knows it.
     fn capability(&self, device: DeviceKey) -> Option<u32> {
         let _ = device;
         None
     }
 
-    /// What switches kernels off altogether, such as `USE_HUB_KERNELS says no`; reports repeat it. `None`: nothing does.
+    /// What switches kernels off altogether, such as `USE_HUB_KERNELS says no`; reports repeat it. `None`: nothing
+    /// does.
     fn switched_off(&self) -> Option<&'static str> {
         None
     }
 
-    /// What a report must say about where a kernel comes from: that a local folder takes its place. `None`: it comes from
-    /// where its name says.
+    /// What a report must say about where a kernel comes from: that a local folder takes its place. `None`: it comes
+    /// from where its name says.
     fn note(&self, kernel: &KernelRef) -> Option<String> {
         let _ = kernel;
         None

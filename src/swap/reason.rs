@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::Mode;
 use crate::dtype::DType;
 use crate::variant::DeviceKey;
 
@@ -25,6 +26,8 @@ pub enum Reason {
     NotMapped {
         /// The model's device.
         device: DeviceKey,
+        /// The mode that was planned for.
+        mode: Mode,
     },
     /// The configuration goes by the device's capability, which is not known.
     CapabilityUnknown {
@@ -132,7 +135,7 @@ impl fmt::Display for Reason {
                 write!(f, "{kernel} fulfils the contract {actual}; the layer needs {expected}")
             }
             Self::NotPlanned => write!(f, "it was built after kernels were planned; plan again"),
-            Self::NotMapped { device } => write!(f, "no kernel is mapped to it on {device}"),
+            Self::NotMapped { device, mode } => write!(f, "no kernel is mapped to it on {device} for {mode}"),
             Self::Disabled => write!(f, "disabled by the configuration"),
             Self::Attention { chosen } => write!(f, "the model's attention is {chosen}"),
             Self::MemberDisabled { path } => write!(f, "{path} is disabled by the configuration"),

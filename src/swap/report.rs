@@ -129,8 +129,8 @@ pub struct Report {
     /// Every group of layers that one kernel may take together, in the order in which they were declared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupReport>,
-    /// What became of the word for the model's attention. Absent: none was given, and attention layers are mapped as any
-    /// other.
+    /// What became of the word for the model's attention. Absent: none was given, and attention layers are mapped as
+    /// any other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionReport>,
     /// What else is to be known: kernels that a local folder takes the place of, entries that ask for trust.
@@ -202,7 +202,10 @@ impl Report {
         for GroupReport { layer, outcome, members, tried, .. } in &self.groups {
             if let GroupOutcome::Apart(reason) = outcome {
                 let tried = tried_before(tried);
-                let what = format!("not fused, its {} layers stand above: {reason}{tried}", members.len());
+                let what = match members.len() {
+                    1 => format!("not fused, its layer stands for itself: {reason}{tried}"),
+                    count => format!("not fused, its {count} layers stand for themselves: {reason}{tried}"),
+                };
                 *lines.entry((layer.as_str(), what)).or_insert(0) += 1;
             }
         }

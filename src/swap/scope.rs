@@ -6,10 +6,10 @@
 //! thread-local and a count that no other thread shares; per forward, one pin. The memory of a scope is kept for the
 //! thread's next one, so that entering allocates once per thread and depth.
 //!
-//! Scopes nest: a model that calls another one's forward has a scope for each, told apart by the model's number. A scope
-//! is the calling thread's alone. Work that a forward hands to other threads enters it there anew, with the same plan:
-//! see [`Plan::scope`]. A rayon worker that waits inside a scope may take up other work meanwhile; a forward of the same
-//! model that it takes up so runs under the waiting forward's plan: one plan still, if not the newest.
+//! Scopes nest: a model that calls another one's forward has a scope for each, told apart by the model's number. A
+//! scope is the calling thread's alone. Work that a forward hands to other threads enters it there anew, with the same
+//! plan: see [`Plan::scope`]. A rayon worker that waits inside a scope may take up other work meanwhile; a forward of
+//! the same model that it takes up so runs under the waiting forward's plan: one plan still, if not the newest.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

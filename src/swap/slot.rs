@@ -148,9 +148,10 @@ impl Slots {
     ///
     /// # Errors
     /// [`SwapError::UnknownLayer`] and [`SwapError::UnknownPath`] for a configured layer that the model lacks,
-    /// [`SwapError::Kernel`] and [`SwapError::NoneOf`] for a kernel that cannot be had, [`SwapError::ContractMismatch`],
-    /// [`SwapError::AmbiguousPath`], and [`SwapError::NothingSwapped`] when the configuration is not
-    /// empty, the mode is inference and no kernel took a layer; a configuration that only disables layers is met by that.
+    /// [`SwapError::Kernel`] and [`SwapError::NoneOf`] for a kernel that cannot be had,
+    /// [`SwapError::ContractMismatch`], [`SwapError::AmbiguousPath`], and [`SwapError::NothingSwapped`] when the
+    /// configuration is not empty, the mode is inference and no kernel took a layer; a configuration that only disables
+    /// layers is met by that.
     pub fn use_kernels(&self, provider: &dyn KernelProvider, config: &KernelConfig) -> Result<Report, SwapError> {
         let device = self.shared.device;
         let mut state = self.shared.state();
@@ -160,9 +161,9 @@ impl Slots {
     }
 
     /// Decides how the model's attention layers attend, for the current mode and for later changes of mode, and returns
-    /// what became of every layer. It takes the place of what a mapping says for those layers, until it is called again,
-    /// [`Self::use_kernels`] is given a configuration with a word of its own, or kernels are disabled; the words are told
-    /// at [`AttnImplementation`]. All or nothing: on an error the model keeps the plan that it had.
+    /// what became of every layer. It takes the place of what a mapping says for those layers, until it is called
+    /// again, [`Self::use_kernels`] is given a configuration with a word of its own, or kernels are disabled; the words
+    /// are told at [`AttnImplementation`]. All or nothing: on an error the model keeps the plan that it had.
     ///
     /// # Errors
     /// [`SwapError::Attention`] when the model has no attention layer, when the word names no kernel for the model's

@@ -42,8 +42,8 @@ enum Outcome {
 }
 
 impl ReadFiles {
-    /// Hashes files, several at a time, and keeps the very bytes that were hashed where they will be used. The result does
-    /// not depend on which of them was read first.
+    /// Hashes files, several at a time, and keeps the very bytes that were hashed where they will be used. The result
+    /// does not depend on which of them was read first.
     pub(super) fn read(
         files: Vec<(RelativePath, PathBuf)>,
         metadata: &Metadata,

@@ -156,8 +156,8 @@ impl VerifiedSnapshot {
         &self.content.metadata
     }
 
-    /// Says which layers the build serves, where it does not say so itself: kernels of the Hub have no `layers.toml`, and
-    /// a kernel manifest is their binding. A build with a `layers.toml` keeps it.
+    /// Says which layers the build serves, where it does not say so itself: kernels of the Hub have no `layers.toml`,
+    /// and a kernel manifest is their binding. A build with a `layers.toml` keeps it.
     #[must_use]
     pub fn with_layers(mut self, layers: Vec<LayerSpec>) -> Self {
         if self.content.layers.layers.is_empty() {
@@ -234,13 +234,14 @@ impl VerifiedSnapshot {
 ///
 /// # Errors
 /// [`VerifyError::NotAdmitted`] for an admission of another kernel or another kind of place. [`VerifyError::Signature`]
-/// when the admission demands a signature and there is no right one. [`VerifyError::Violations`] with everything that is not as published: a `metadata.json` that is not the anchored one
-/// or is about another kernel, files with other bytes, missing files, files that the digest does not list, links and
-/// other things that are no regular file. [`VerifyError::Absent`], [`VerifyError::Io`] and the other variants when the
-/// files cannot be read or the texts in them are outside their format.
+/// when the admission demands a signature and there is no right one. [`VerifyError::Violations`] with everything that
+/// is not as published: a `metadata.json` that is not the anchored one or is about another kernel, files with other
+/// bytes, missing files, files that the digest does not list, links and other things that are no regular file.
+/// [`VerifyError::Absent`], [`VerifyError::Io`] and the other variants when the files cannot be read or the texts in
+/// them are outside their format.
 ///
-/// What the scan of libraries finds is in [`VerifiedSnapshot::findings`]: a build for another machine may be brought and
-/// passed on whatever its libraries are, and loading one is what the findings refuse.
+/// What the scan of libraries finds is in [`VerifiedSnapshot::findings`]: a build for another machine may be brought
+/// and passed on whatever its libraries are, and loading one is what the findings refuse.
 pub fn verify(snapshot: &Snapshot, admission: &Admission) -> Result<VerifiedSnapshot, VerifyError> {
     verify_with(snapshot, admission, &VerifyOptions::default())
 }

@@ -1,11 +1,11 @@
 //! Hashes that are believed without hashing again. Off unless a user asks for it.
 //!
 //! A record says that a file with this device, inode, size, and times of its last change (of its content, and of its
-//! entry) had this digest. Whoever can set all of those, which takes the rights of the system's administrator or a clock
-//! that is set back, gets other bytes past it: that is what the option gives up. See SECURITY.md.
+//! entry) had this digest. Whoever can set all of those, which takes the rights of the system's administrator or a
+//! clock that is set back, gets other bytes past it: that is what the option gives up. See SECURITY.md.
 //!
-//! The records stand in a folder that only its owner can enter. One that is another user's, that others may write to, or
-//! that is no folder is not believed, and neither is such a file in it: everything is then hashed as ever.
+//! The records stand in a folder that only its owner can enter. One that is another user's, that others may write to,
+//! or that is no folder is not believed, and neither is such a file in it: everything is then hashed as ever.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

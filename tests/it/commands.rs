@@ -693,3 +693,15 @@ fn builds_are_fetched_by_name_and_by_device() {
     machine.fails(2, &["fetch", "--manifest", &manifest, "--backend", "gpu"]);
     machine.fails(2, &["fetch", "--manifest", &manifest, "--backend", "cpu", "--all-variants"]);
 }
+
+#[test]
+fn options_that_would_have_no_effect_beside_no_kernels_are_refused() {
+    let machine = Machine::new();
+    for option in ["--config", "--manifest"] {
+        let output =
+            machine.run(&["generate", "--model", "m", "--prompt", "p", "--no-kernels", option, "kernels.toml"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("--no-kernels") && error.contains("cannot be used with"), "{error}");
+    }
+}

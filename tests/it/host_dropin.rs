@@ -98,7 +98,8 @@ fn bits(tensor: &Tensor) -> Vec<u32> {
 fn kernels_off_is_bit_for_bit_what_it_was() {
     for dtype in [DType::F32, DType::BF16, DType::F16] {
         let (plain, adopted) = pair(|| Weights::random(Config::tiny(), 7, dtype, &Device::Cpu), 32);
-        // One row: the last norm's input is then contiguous. For strided input candle's norm takes another way than ours.
+        // One row: the last norm's input is then contiguous. For strided input candle's norm takes another way than
+        // ours.
         let tokens = Tensor::new(&[[5_u32, 17, 3, 99, 127]], &Device::Cpu).unwrap();
         let expected = plain.forward(&tokens, &mut plain.cache()).unwrap();
         let actual = adopted.run(|model| model.forward(&tokens, &mut model.cache())).unwrap();

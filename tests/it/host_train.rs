@@ -1,5 +1,5 @@
-//! Gradients with kernels configured: none is lost, each is the reference's, and a kernel's own backward is called where
-//! it has one. Kernels are those of `fixtures/train.rs`, in f32.
+//! Gradients with kernels configured: none is lost, each is the reference's, and a kernel's own backward is called
+//! where it has one. Kernels are those of `fixtures/train.rs`, in f32.
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
@@ -203,8 +203,8 @@ fn f40_inference_mode_cuts_no_gradient_either() {
             let slots = Slots::new(DeviceKey::Cpu);
             let layer = (case.build)(&slots, DType::F32);
             let expected = step(&layer, case, DType::F32, is_transposed);
-            // In inference mode, where a kernel without a backward may take a layer. Planned by way of training, since a
-            // plan for inference in which nothing was swapped is refused.
+            // In inference mode, where a kernel without a backward may take a layer. Planned by way of training, since
+            // a plan for inference in which nothing was swapped is refused.
             slots.train();
             HONEST.kernelize(&slots);
             slots.eval();

@@ -15,8 +15,8 @@ use half::{bf16, f16};
 use kernelhub::bind::{Element, TensorRef};
 use kernelhub::dtype::DType;
 
-/// Largest difference from the formula: dtype, absolute, relative. The kernels accumulate in f32 and round once, so that
-/// what is allowed is one unit in the last place of the dtype, and the f32 work before it.
+/// Largest difference from the formula: dtype, absolute, relative. The kernels accumulate in f32 and round once, so
+/// that what is allowed is one unit in the last place of the dtype, and the f32 work before it.
 const TOLERANCES: [(DType, f64, f64); 3] =
     [(DType::F32, 4e-6, 4e-6), (DType::F16, 1e-5, 1e-3), (DType::Bf16, 1e-5, 8e-3)];
 

@@ -114,6 +114,46 @@ fn what_is_wrong_is_an_error_with_the_near_word() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("it must name exactly one of inference and training"), "{error}");
+    fs::write(folder.join("kernels.toml"), "[RMSNorm]\ncup = 'org/norm@v1'").unwrap();
+    let error = failed(&run(folder, &[], &["--device", "cuda"]));
+    assert!(error.contains("RMSNorm.cup: unknown device") && error.contains("did you mean \"cpu\"?"), "{error}");
+}
+
+#[test]
+fn a_capability_of_a_device_that_has_none_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = model(folder.path());
+    for device in ["cpu", "xpu", "wgpu"] {
+        let error = failed(&run(folder, &[], &["--device", device, "--capability", "90"]));
+        assert!(error.contains(&format!("--capability is given, and {device} devices have none")), "{error}");
+        assert!(error.contains("hint: leave it out, or plan for cuda or rocm"), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_no_model_of_a_known_kind_is_an_error_with_advice() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let error = failed(&run(folder, &[], &[]));
+    assert!(error.contains("cannot read") && error.contains("hint: name the folder of a model"), "{error}");
+    fs::write(folder.join("config.json"), r#"{"architectures": ["MambaForCausalLM"]}"#).unwrap();
+    let error = failed(&run(folder, &[], &[]));
+    assert!(error.contains("MambaForCausalLM") && error.contains("hint: plan knows the layers of"), "{error}");
+    fs::write(folder.join("config.json"), r#"{"architectures": ["#).unwrap();
+    let error = failed(&run(folder, &[], &[]));
+    assert!(error.contains("is not a valid JSON file") && !error.contains("hint: plan knows"), "{error}");
+}
+
+#[test]
+fn a_layer_without_a_kernel_is_told_with_the_mode_that_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = model(folder.path());
+    let config = "inherit = false\n[RMSNorm]\ncuda = { inference = 'org/norm@v1' }";
+    fs::write(folder.join("kernels.toml"), config).unwrap();
+    let text = ok(&run(folder, &[], &["--device", "cuda", "--mode", "inference+compile"]));
+    assert!(text.contains("reference: no kernel is mapped to it on cuda for inference+compile"), "{text}");
+    let text = ok(&run(folder, &[], &["--device", "cuda"]));
+    assert!(text.contains("145 x RMSNorm          picks org/norm@v1:RMSNorm\n"), "{text}");
 }
 
 #[test]

@@ -69,8 +69,8 @@ pub(crate) const PACKS: [Pack; 8] = [
 
 /// Builds every pack and writes archives and manifests to the embedded registry. `kernelhub` is the program.
 ///
-/// Each build is signed with a key of this machine, by which a policy trusts them; the policy of demos and tests is written
-/// here, too.
+/// Each build is signed with a key of this machine, by which a policy trusts them; the policy of demos and tests is
+/// written here, too.
 pub(crate) fn build(kernelhub: &Path) -> anyhow::Result<()> {
     let key = signing_key(kernelhub)?;
     for pack in &PACKS {

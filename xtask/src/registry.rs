@@ -12,8 +12,8 @@ use crate::{packs, packs::PACKS};
 
 #[derive(Args, Default, Clone)]
 pub(crate) struct Options {
-    /// Fetch by these manifests (a file, a folder, a URL) instead of building the embedded kernels. `kernel-manifests` is
-    /// the folder of the Hub's kernels.
+    /// Fetch by these manifests (a file, a folder, a URL) instead of building the embedded kernels. `kernel-manifests`
+    /// is the folder of the Hub's kernels.
     #[arg(long, value_name = "FILE|DIR|URL")]
     manifest: Vec<String>,
     /// Every build that the manifests list, not only those for this machine.

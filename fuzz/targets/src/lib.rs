@@ -1,8 +1,8 @@
 //! The fuzz targets: each reads bytes that an attacker may choose, and checks what must hold whatever they are.
 //!
-//! A target panics where something does not hold; what it returns only tells apart what happened. libFuzzer runs the same
-//! functions (`fuzz/`), and so does the runner of this crate, which needs no nightly compiler and has no coverage to go
-//! by: it keeps inputs that made something new happen.
+//! A target panics where something does not hold; what it returns only tells apart what happened. libFuzzer runs the
+//! same functions (`fuzz/`), and so does the runner of this crate, which needs no nightly compiler and has no coverage
+//! to go by: it keeps inputs that made something new happen.
 
 mod archives;
 mod files;

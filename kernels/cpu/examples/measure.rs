@@ -1,9 +1,9 @@
 //! Times the kernels on one thread, at the shapes of a small and a large decoder, outputs reused.
 //!
 //! `cargo run --release -p kernelhub-cpu --example measure [level] [threads] [filter]`: `portable`, `avx2`, `avx512` or
-//! `best` (default); only functions whose name contains the filter. Prints the least and the median time of a call (the least is what a busy machine
-//! disturbs least), and of the least GB/s of bytes read plus written, or GFLOP/s of products and
-//! sums over the visible keys.
+//! `best` (default); only functions whose name contains the filter. Prints the least and the median time of a call (the
+//! least is what a busy machine disturbs least), and of the least GB/s of bytes read plus written, or GFLOP/s of
+//! products and sums over the visible keys.
 
 #![expect(unsafe_code, reason = "builds the C structures of a call and plays the host's pool")]
 #![expect(clippy::print_stdout, reason = "prints a table")]

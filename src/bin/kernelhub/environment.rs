@@ -44,7 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     for (name, set, effective) in rows {
         let origin = if set.is_some() { "set" } else { "-" };
-        println!("{name:30}  {origin:3}  {}", effective.escape_debug());
+        println!("{name:32}  {origin:3}  {}", effective.escape_debug());
     }
     Ok(())
 }

@@ -18,6 +18,11 @@ impl Failure {
         Self { error: error.into(), hint: None }
     }
 
+    /// The same error, with advice.
+    pub(crate) fn with_hint(self, hint: &str) -> Self {
+        Self { hint: Some(hint.to_owned()), ..self }
+    }
+
     /// Standard output takes no more, as on a full disk.
     pub(crate) fn output(source: std::io::Error) -> Self {
         Self::plain(OutputError { source })

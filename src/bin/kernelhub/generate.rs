@@ -15,10 +15,10 @@ pub(crate) struct Options {
     #[command(flatten)]
     generate: GenerateOptions,
     /// Keep every layer on its reference code.
-    #[arg(long, conflicts_with = "config")]
+    #[arg(long, conflicts_with_all = ["config", "manifest"])]
     no_kernels: bool,
-    /// Which kernel takes which layer, a .toml or .json file. Default: kernels.toml beside the weights, else the default
-    /// mapping.
+    /// Which kernel takes which layer, a .toml or .json file. Default: kernels.toml beside the weights, else the
+    /// default mapping.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -79,7 +79,8 @@ enum Command {
     Import(bundle::ImportOptions),
     /// Read, hash and scan what the cache has of a kernel, without loading it. Exit code 1 on any violation.
     Verify(verify::Options),
-    /// Have a process of its own load a kernel, and say what became of it. Exit code 1 when it crashed, hung or refused.
+    /// Have a process of its own load a kernel, and say what became of it. Exit code 1 when it crashed, hung or
+    /// refused.
     Probe(probe::Options),
     /// What the process of `probe` runs.
     #[command(name = probe::CHILD, hide = true)]

@@ -12,8 +12,8 @@ use crate::progress::Bars;
 /// Settings that every command about kernels shares.
 #[derive(clap::Args)]
 pub(crate) struct HubOptions {
-    /// A kernel manifest: a file, a folder of *.toml files, or a URL of scheme http, https, file or oci (a registry, with
-    /// the tag or the digest at the end). May be given more than once.
+    /// A kernel manifest: a file, a folder of *.toml files, or a URL of scheme http, https, file or oci (a registry,
+    /// with the tag or the digest at the end). May be given more than once.
     #[arg(long, value_name = "FILE|DIR|URL")]
     manifest: Vec<String>,
     /// Keep kernels below this folder instead of the default cache.

@@ -1,9 +1,9 @@
 //! Standard output and standard error, of a program whose reader may be gone and whose texts may be somebody else's.
 //!
-//! `println!` of the standard library panics where it cannot write, as after `| head -1` or on a full disk. `main.rs` puts
-//! the macros below in its place for the whole program. A closed pipe is the reader's choice: nothing more is written, and
-//! the work goes on, so that what was asked for is there and whole. Any other failure is remembered, and is the
-//! program's outcome unless the work itself fails.
+//! `println!` of the standard library panics where it cannot write, as after `| head -1` or on a full disk. `main.rs`
+//! puts the macros below in its place for the whole program. A closed pipe is the reader's choice: nothing more is
+//! written, and the work goes on, so that what was asked for is there and whole. Any other failure is remembered, and
+//! is the program's outcome unless the work itself fails.
 //!
 //! Names, notes and lines of files come from servers, archives and caches: what a terminal would take for a command is
 //! written as an escape, such as `\u{1b}`.

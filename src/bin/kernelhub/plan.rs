@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::llama::config::Config;
+use crate::llama::error::ModelError;
 use crate::llama::model::Llama;
 use crate::llama::options::Precision;
 use crate::manifests::HubOptions;
@@ -22,8 +23,8 @@ pub(crate) struct Options {
     /// A model's folder, of which config.json is read and no weights.
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// Which kernel takes which layer, a .toml or .json file. Default: kernels.toml in the model's folder, else the default
-    /// mapping.
+    /// Which kernel takes which layer, a .toml or .json file. Default: kernels.toml in the model's folder, else the
+    /// default mapping.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The device to plan for.
@@ -45,15 +46,29 @@ pub(crate) struct Options {
     hub: HubOptions,
 }
 
+const NO_MODEL: &str = "name the folder of a model that has a config.json";
+const OTHER_MODEL: &str =
+    "plan knows the layers of Llama-family models alone; a program plans any model by the slots of its layers";
+
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if options.capability.is_some() && !matches!(options.device, DeviceKey::Cuda | DeviceKey::Rocm) {
+        return Err(Failure::new(
+            format!("--capability is given, and {} devices have none", options.device),
+            Some("leave it out, or plan for cuda or rocm"),
+        ));
+    }
     let (config, origin) = config(options)?;
     let path = options.model.join("config.json");
     let text = std::fs::read_to_string(&path)
-        .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display()), None))?;
-    let model = Config::from_json(&text, &path.display().to_string()).map_err(Failure::plain)?;
+        .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display()), Some(NO_MODEL)))?;
+    let model = Config::from_json(&text, &path.display().to_string()).map_err(|error| match error {
+        ModelError::Unsupported { .. } => Failure::plain(error).with_hint(OTHER_MODEL),
+        error => Failure::plain(error),
+    })?;
     let slots = Llama::outline(model, options.dtype.dtype(), options.device).map_err(Failure::plain)?;
     let (hub, _) = options.hub.hub()?;
-    if hub.has_device(options.device) {
+    // A stated capability is a machine that is described, whatever this one has.
+    if options.capability.is_none() && hub.has_device(options.device) {
         slots.set_mode(options.mode);
         let report = slots.use_kernels(&hub, &config)?;
         return show_report(options, &origin, &report);

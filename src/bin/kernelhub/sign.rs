@@ -20,8 +20,8 @@ pub(crate) struct Options {
     /// The secret key, in minisign's form.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Make the key first, unencrypted; its public key is written beside it as .pub, and printed. A file that is there is
-    /// not replaced. For an encrypted key use `minisign -G`.
+    /// Make the key first, unencrypted; its public key is written beside it as .pub, and printed. A file that is there
+    /// is not replaced. For an encrypted key use `minisign -G`.
     #[arg(long)]
     new: bool,
     /// Bind each signature to the kernel with this publisher: a signature of one build then is none of another one. The
@@ -120,7 +120,10 @@ pub(crate) fn run_verify(options: &VerifyOptions) -> Result<(), Failure> {
 
 /// A key, or the file that holds it.
 pub(crate) fn public_key(argument: &str) -> Result<PublicKey, Failure> {
-    let refuse = |reason: String| Failure::new(format!("{argument} is no public key: {reason}"), None);
+    let refuse = |reason: String| {
+        let hint = "give the key itself, or a .pub file that is there; `kernelhub sign --new` makes a pair";
+        Failure::new(format!("{argument} is no public key: {reason}"), Some(hint))
+    };
     let wrong = match argument.parse() {
         Ok(key) => return Ok(key),
         Err(wrong) => wrong,
@@ -147,5 +150,14 @@ fn read(path: &Path, maximum: u64) -> Result<Vec<u8>, Failure> {
 }
 
 fn io(action: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("cannot {action} {}: {error}", path.display()), None)
+    let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+    let hint = match path.file_name().and_then(|name| name.to_str()).filter(|_| is_missing) {
+        Some(METADATA_FILE) => Some("name the folder of a build, as `kernelhub pack` or kernel-builder makes it"),
+        Some(MINISIGN_FILE) => Some(
+            "the build is not signed by a key; `kernelhub sign` does so, or check its Sigstore bundle with --issuer",
+        ),
+        Some(SIGNATURE_FILE) => Some("the build has no Sigstore bundle; check its minisign signature with --key"),
+        _ => None,
+    };
+    Failure::new(format!("cannot {action} {}: {error}", path.display()), hint)
 }

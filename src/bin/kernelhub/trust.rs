@@ -151,12 +151,17 @@ impl File {
     }
 }
 
+/// What every policy starts with, as far as no file says otherwise.
+const BUILT_IN: [&str; 2] =
+    ["publisher kernels-community, on the Hub", "publishers that https://huggingface.co calls trusted, on the Hub"];
+
 fn show(as_json: bool) -> Result<(), Failure> {
     let files: PolicyFiles = Environment::read()?.policy_files().with_project(std::path::Path::new("."));
     let policy = Policy::read(&files)?;
     if as_json {
         return crate::print_json(&json!({
             "files": policy.files(),
+            "built_in": BUILT_IN,
             "signature": policy.signature_mode(),
             "elf": policy.elf(),
             "statements": policy.statements(),
@@ -166,9 +171,7 @@ fn show(as_json: bool) -> Result<(), Failure> {
         println!("policy     {file}");
     }
     println!("signature  {}", policy.signature_mode());
-    println!(
-        "built in   publisher kernels-community, on the Hub; publishers that https://huggingface.co calls trusted"
-    );
+    BUILT_IN.iter().for_each(|line| println!("built in   {line}"));
     policy.statements().iter().for_each(|line| println!("stated     {line}"));
     Ok(())
 }

@@ -95,7 +95,8 @@ impl View<'_> {
         if !inside || self.dtype != DType::I32 || self.shape().len() != 1 {
             return 0;
         }
-        // SAFETY: the view borrows its extent of elements of this type, one after another, and `position` is one of them.
+        // SAFETY: the view borrows its extent of elements of this type, one after another, and `position` is one of
+        // them.
         let index = unsafe { self.data.cast::<i32>().add(position) };
         // SAFETY: as above.
         i64::from(unsafe { index.read() })

@@ -10,7 +10,8 @@ use kernelhub_abi::{DLDataType, DLDevice, DLTensor, TVMFFIAny, device_type, dtyp
 use super::MAX_RANK;
 use crate::dtype::DType;
 
-/// Extents or strides, in elements. Those of the caller are borrowed; derived ones are kept here, without an allocation.
+/// Extents or strides, in elements. Those of the caller are borrowed; derived ones are kept here, without an
+/// allocation.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::bind) enum Dims<'a> {
     Borrowed(&'a [i64]),

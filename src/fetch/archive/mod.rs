@@ -1,9 +1,9 @@
 //! The archive rules: what an archive may hold, and how it is unpacked.
 //!
-//! An archive is one zstd frame or one gzip member with one tar: regular files and folders below `build/<variant>/`, plain names, no name
-//! twice even where case is ignored, no set-id bits, one end mark, padding after it and nothing else. Long names may
-//! come by a pax `path` or a GNU long name; every other extended header that changes an entry is refused, because tar
-//! readers disagree about them. The [limits](super::limits) hold whatever the archive declares.
+//! An archive is one zstd frame or one gzip member with one tar: regular files and folders below `build/<variant>/`,
+//! plain names, no name twice even where case is ignored, no set-id bits, one end mark, padding after it and nothing
+//! else. Long names may come by a pax `path` or a GNU long name; every other extended header that changes an entry is
+//! refused, because tar readers disagree about them. The [limits](super::limits) hold whatever the archive declares.
 //!
 //! Whatever breaks a rule refuses the whole archive. It is unpacked into a temporary folder, so that what came before
 //! the offence never reaches a final place.

@@ -18,8 +18,8 @@
 //! Invariant: a blob without the `.incomplete` ending had its digest when we named it; a ref names a commit of which a
 //! build is whole. A kill at any moment leaves this true: names are given by one rename, last.
 //!
-//! The design choice: the Python layout as it is, with links where the file system has them, and no marker of our own in
-//! it. What we need besides (a commit's listings, publishers) stands apart, under our own root. The price is that
+//! The design choice: the Python layout as it is, with links where the file system has them, and no marker of our own
+//! in it. What we need besides (a commit's listings, publishers) stands apart, under our own root. The price is that
 //! "whole" is not a flag: it is found out by the digest in the build's metadata each time.
 
 mod blobs;

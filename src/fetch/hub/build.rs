@@ -113,7 +113,8 @@ impl Build<'_> {
         self.folder.anchor(self.repo, self.pin.commit, &self.variant, &self.source.records)
     }
 
-    /// The cached metadata, if it is there and is the anchored one. Damaged metadata is fetched again where that can be.
+    /// The cached metadata, if it is there and is the anchored one. Damaged metadata is fetched again where that can
+    /// be.
     fn cached_metadata(&self) -> Result<Option<(Metadata, Option<BlobId>)>, FetchError> {
         let Some(bytes) = self.folder.metadata_bytes(self.pin.commit, &self.variant)? else { return Ok(None) };
         let anchor = self.recorded_anchor();

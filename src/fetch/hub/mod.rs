@@ -1,12 +1,12 @@
 //! The Hub, and mirrors that speak its protocol.
 //!
-//! Owns: [`HubSource`]: refs, listings, which files of a build are missing, and their way into the cache. Refuses: trust
-//! in sizes, names and lengths; a file is its digest.
+//! Owns: [`HubSource`]: refs, listings, which files of a build are missing, and their way into the cache. Refuses:
+//! trust in sizes, names and lengths; a file is its digest.
 //!
 //! Every answer about a commit is kept, because a commit never changes. Hence the requests: a pinned commit in the
-//! cache takes none; a branch takes one, which is never repeated within a piece of work; a cold kernel takes one for the
-//! refs, one for `build/`, one for the chosen build's files, one for each file; and before them one for its publisher,
-//! where the policy asks for the Hub's word and that is not on record.
+//! cache takes none; a branch takes one, which is never repeated within a piece of work; a cold kernel takes one for
+//! the refs, one for `build/`, one for the chosen build's files, one for each file; and before them one for its
+//! publisher, where the policy asks for the Hub's word and that is not on record.
 //!
 //! The anchor: the commit's tree says what the bytes of `metadata.json` are, by a git object id or a sha256; the digest
 //! in the metadata says what every other file is; and both must agree on each file.

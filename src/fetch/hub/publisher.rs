@@ -26,9 +26,9 @@ impl HubSource {
         self.records.publisher(owner, &self.options.endpoint).filter(Publisher::is_current)
     }
 
-    /// The Hub's flag for a publisher: the recorded one until it expires, then the Hub is asked again. Offline, and where
-    /// the Hub does not answer, the recorded one counts however old it is: what was decided once is not undone by a
-    /// network that is gone, and nothing is decided without it.
+    /// The Hub's flag for a publisher: the recorded one until it expires, then the Hub is asked again. Offline, and
+    /// where the Hub does not answer, the recorded one counts however old it is: what was decided once is not undone by
+    /// a network that is gone, and nothing is decided without it.
     pub(super) fn flag_of(&self, owner: &str, session: &Session<'_>) -> Result<Word, FetchError> {
         let recorded = self.records.publisher(owner, &self.options.endpoint);
         if let Some(publisher) = recorded.as_ref().filter(|publisher| self.fetch.offline || publisher.is_current()) {

@@ -26,8 +26,8 @@ pub struct ActivationLayer {
 }
 
 impl ActivationLayer {
-    /// An activation of rows of `width` elements of `dtype`, in the slot `path` of the model. In kernel mappings the layer
-    /// has the name of [`activation_layer`].
+    /// An activation of rows of `width` elements of `dtype`, in the slot `path` of the model. In kernel mappings the
+    /// layer has the name of [`activation_layer`].
     ///
     /// # Errors
     /// A [`LayerError`] when `dtype` is not floating-point or the activation has no reference here.
@@ -103,8 +103,8 @@ impl Module for ActivationLayer {
 /// The input is `[..., 2 * width]` of any strides, the output `[..., width]`.
 ///
 /// # Element types
-/// f64, f32, bf16 and f16. The reference rounds to the element type after the activation and after the product. A kernel
-/// computes in f32 and rounds once, at the end.
+/// f64, f32, bf16 and f16. The reference rounds to the element type after the activation and after the product. A
+/// kernel computes in f32 and rounds once, at the end.
 #[derive(Debug, Clone)]
 pub struct GatedActivationLayer {
     activation: GatedActivation,
@@ -115,12 +115,12 @@ pub struct GatedActivationLayer {
 }
 
 impl GatedActivationLayer {
-    /// An activation to rows of `width` elements of `dtype`, in the slot `path` of the model. In kernel mappings the layer
-    /// has the name of [`gated_activation_layer`].
+    /// An activation to rows of `width` elements of `dtype`, in the slot `path` of the model. In kernel mappings the
+    /// layer has the name of [`gated_activation_layer`].
     ///
     /// # Errors
-    /// A [`LayerError`] when `dtype` is not floating-point, or for [`GatedActivation::Fatrelu`], which needs a threshold:
-    /// [`fatrelu`](Self::fatrelu).
+    /// A [`LayerError`] when `dtype` is not floating-point, or for [`GatedActivation::Fatrelu`], which needs a
+    /// threshold: [`fatrelu`](Self::fatrelu).
     pub fn new(
         activation: GatedActivation,
         width: usize,

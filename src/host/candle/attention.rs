@@ -53,8 +53,8 @@ impl Attention {
         Self::from_config(config, dtype, slots, path)
     }
 
-    /// Attention over activations of `dtype`, in the slot `path` of the model. A kernel takes it only where it takes the
-    /// window and the cap that are set.
+    /// Attention over activations of `dtype`, in the slot `path` of the model. A kernel takes it only where it takes
+    /// the window and the cap that are set.
     ///
     /// # Errors
     /// A [`LayerError`](super::LayerError) when the heads cannot be grouped evenly, a number is out of its range, or

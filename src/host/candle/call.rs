@@ -1,20 +1,20 @@
 //! A slot's kernel, called on candle tensors.
 //!
-//! One function for each contract. Each gives `None` where the layer must run its reference code: the plan has no kernel
-//! for the slot, or a tensor tracks a gradient and the kernel has no backward. So a layer of your own is a call and a
-//! reference, and cannot lose a gradient:
+//! One function for each contract. Each gives `None` where the layer must run its reference code: the plan has no
+//! kernel for the slot, or a tensor tracks a gradient and the kernel has no backward. So a layer of your own is a call
+//! and a reference, and cannot lose a gradient:
 //!
 //! - Where nothing tracks a gradient, the kernel runs as an operation without a backward. Nothing is allocated but the
 //!   output.
 //! - Where something does, the kernel runs as an operation whose backward is the kernel's own.
 //! - Where something does and the kernel has no backward, it is not called, whatever the mode.
 //!
-//! A gradient's own gradient is no kernel's to give: with `CANDLE_GRAD_DO_NOT_DETACH`, by which candle keeps the graph of
-//! a backward, everything that tracks a gradient runs reference code.
+//! A gradient's own gradient is no kernel's to give: with `CANDLE_GRAD_DO_NOT_DETACH`, by which candle keeps the graph
+//! of a backward, everything that tracks a gradient runs reference code.
 //!
-//! What the plan cannot know stays an error of the call: a dtype that the kernel does not compute, a width outside of its
-//! limits, an option that it lacks. A layer refuses inputs that are not of the dtype and the width in its slot before it
-//! calls.
+//! What the plan cannot know stays an error of the call: a dtype that the kernel does not compute, a width outside of
+//! its limits, an option that it lacks. A layer refuses inputs that are not of the dtype and the width in its slot
+//! before it calls.
 
 mod activation;
 mod loss;

@@ -16,7 +16,8 @@ const LAYER: &str = "CrossEntropy";
 ///
 /// # Element types
 /// Logits of f32, bf16 or f16 give a loss in f32, of f64 one in f64; targets are u32 or i64. Every path computes in f32
-/// (or f64) from the logits on. A target equal to the ignored index counts for nothing: its loss and its gradient are 0.
+/// (or f64) from the logits on. A target equal to the ignored index counts for nothing: its loss and its gradient are
+/// 0.
 #[derive(Debug, Clone)]
 pub struct CrossEntropy {
     vocabulary: usize,

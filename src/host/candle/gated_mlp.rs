@@ -14,7 +14,8 @@ const FUSED: &str = "GatedMLP";
 ///
 /// The gate and up projections are rows of one weight, so that a kernel path runs one matrix product and one activation
 /// over its two halves. The reference runs two products on the halves, which share the weight's memory: what a candle
-/// model does as a rule. Variables that come apart stay apart, since an optimizer would step the parts and not the whole.
+/// model does as a rule. Variables that come apart stay apart, since an optimizer would step the parts and not the
+/// whole.
 ///
 /// # Shapes
 /// Gate and up are `[intermediate, hidden]`, the first half's rows first (the gate's, except in
@@ -63,8 +64,8 @@ impl Product {
 }
 
 impl GatedMlp {
-    /// A `SwiGLU` block with its weights, `gate_up` being both projections `[2 * intermediate, hidden]`, in the slot `path`
-    /// of the model. The slot's width is `intermediate`, the activation's output.
+    /// A `SwiGLU` block with its weights, `gate_up` being both projections `[2 * intermediate, hidden]`, in the slot
+    /// `path` of the model. The slot's width is `intermediate`, the activation's output.
     ///
     /// # Errors
     /// A [`LayerError`] when the weights do not fit each other.
@@ -75,7 +76,8 @@ impl GatedMlp {
     /// A block with another activation.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and for [`GatedActivation::Fatrelu`], which needs a threshold: [`fatrelu`](Self::fatrelu).
+    /// As [`new`](Self::new), and for [`GatedActivation::Fatrelu`], which needs a threshold:
+    /// [`fatrelu`](Self::fatrelu).
     pub fn with_activation(
         activation: GatedActivation,
         gate_up: Tensor,
@@ -121,9 +123,9 @@ impl GatedMlp {
     }
 
     /// A block whose every part has a slot: the projections `path.gate_proj`, `path.up_proj` and `path.down_proj` are
-    /// [`Linear`], the activation is `path.act_fn`, and the first two with the activation are the group `path`, known to
-    /// kernel mappings as `GatedMLP`. A group's kernel is one for the activation, over the one product that candle makes
-    /// of the merged projections.
+    /// [`Linear`], the activation is `path.act_fn`, and the first two with the activation are the group `path`, known
+    /// to kernel mappings as `GatedMLP`. A group's kernel is one for the activation, over the one product that candle
+    /// makes of the merged projections.
     ///
     /// # Errors
     /// As [`with_activation`](Self::with_activation).

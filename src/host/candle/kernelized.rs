@@ -7,8 +7,8 @@ use crate::swap::{KernelConfig, KernelProvider, Report, Slots, SwapError};
 
 /// A model built from layers of [`nn`](super::nn), and the slots that they claimed.
 ///
-/// [`run`](Self::run) pins the plan once for everything inside, so that no forward mixes two plans. A model that is called
-/// past it still works: each of its layers then pins for itself.
+/// [`run`](Self::run) pins the plan once for everything inside, so that no forward mixes two plans. A model that is
+/// called past it still works: each of its layers then pins for itself.
 ///
 /// # Examples
 /// ```

@@ -17,8 +17,8 @@ const LAYER: &str = "LayerNorm";
 /// contiguous.
 ///
 /// # Element types
-/// f32, bf16 and f16 with the sums in f32, and f64; input, weight and bias of one type. The differentiable path, which is
-/// also what candle runs in inference without a bias, rounds the normalised value to the input's type before it
+/// f32, bf16 and f16 with the sums in f32, and f64; input, weight and bias of one type. The differentiable path, which
+/// is also what candle runs in inference without a bias, rounds the normalised value to the input's type before it
 /// multiplies by the weight, and again before it adds the bias. A kernel rounds once, at the end.
 #[derive(Debug, Clone)]
 pub struct LayerNorm {

@@ -17,8 +17,8 @@ const LAYER: &str = "Linear";
 /// `[..., out]`, contiguous.
 ///
 /// # Element types
-/// f64, f32, bf16 and f16; input, weight and bias of one type. The reference rounds the product before it adds the bias;
-/// candle's product of bf16 and f16 adds up in f32. A kernel rounds once, at the end.
+/// f64, f32, bf16 and f16; input, weight and bias of one type. The reference rounds the product before it adds the
+/// bias; candle's product of bf16 and f16 adds up in f32. A kernel rounds once, at the end.
 #[derive(Debug, Clone)]
 pub struct Linear {
     weight: Tensor,
@@ -27,7 +27,8 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A product with `weight` `[out, in]` and `bias` `[out]`, in the slot `path` of the model. The slot's width is `in`.
+    /// A product with `weight` `[out, in]` and `bias` `[out]`, in the slot `path` of the model. The slot's width is
+    /// `in`.
     ///
     /// # Errors
     /// A [`LayerError`] when the weight is not two axes of a floating-point type, or the bias does not go with it.
@@ -114,8 +115,8 @@ impl Module for Linear {
 
 /// `x · weightᵀ + bias` by candle, all rows of `x` in one product.
 ///
-/// The rows are made neighbours first: candle's own layer multiplies some transposed inputs wrongly, where with its weight
-/// broadcast over the batch the product takes the rows of all batches as evenly spaced.
+/// The rows are made neighbours first: candle's own layer multiplies some transposed inputs wrongly, where with its
+/// weight broadcast over the batch the product takes the rows of all batches as evenly spaced.
 pub(super) fn product(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let (outputs, inputs) = weight.dims2()?;
     let mut shape = x.dims().to_vec();

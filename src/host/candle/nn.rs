@@ -1,9 +1,9 @@
 //! Drop-in layers: the names of `candle_nn`, with kernels.
 //!
 //! A model file that is written on `candle_nn` adopts kernelhub by its imports alone: `use candle_nn::…` becomes
-//! `use kernelhub::host::candle::nn::…`. Everything of `candle_nn` is here under its name; what kernels can take over is
-//! kernelhub's own: [`VarBuilder`], which carries the model's slots, and the layers that are built from one, each with a
-//! slot at its path.
+//! `use kernelhub::host::candle::nn::…`. Everything of `candle_nn` is here under its name; what kernels can take over
+//! is kernelhub's own: [`VarBuilder`], which carries the model's slots, and the layers that are built from one, each
+//! with a slot at its path.
 //!
 //! | constructor | layer in kernel mappings |
 //! |---|---|
@@ -20,10 +20,10 @@
 //! The last five are no functions of candle's; the next step for a model that has changed its imports.
 //!
 //! # What has no slot
-//! Free functions ([`ops`], [`rotary_emb`], [`loss`](mod@loss)) and [`Activation`] are candle's own: they stand nowhere in
-//! the model, so no plan can decide for them, and no report speaks of them. A layer made by `new` from tensors, such as
-//! an output projection that is tied to the embedding, stands nowhere either and runs reference code. A configuration that
-//! names such a layer, when the model has no other of it, is refused as one that the model lacks.
+//! Free functions ([`ops`], [`rotary_emb`], [`loss`](mod@loss)) and [`Activation`] are candle's own: they stand nowhere
+//! in the model, so no plan can decide for them, and no report speaks of them. A layer made by `new` from tensors, such
+//! as an output projection that is tied to the embedding, stands nowhere either and runs reference code. A
+//! configuration that names such a layer, when the model has no other of it, is refused as one that the model lacks.
 //!
 //! # Kernels off
 //! Each layer then gives what candle's own gives, bit for bit for contiguous input: the same operations on the same

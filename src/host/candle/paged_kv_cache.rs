@@ -21,9 +21,9 @@ pub struct SequenceId(u64);
 /// as many blocks as its length needs, wherever they are, so that nothing is copied or kept free for its growth; a
 /// sequence that ends gives its blocks back.
 ///
-/// A forward reserves the new positions of its sequences once ([`reserve`](Self::reserve)), writes each layer's keys and
-/// values there ([`write`](Self::write)), and attends by a [`PagedAttention`](super::PagedAttention). Not `Clone`, for
-/// two caches would write into one memory.
+/// A forward reserves the new positions of its sequences once ([`reserve`](Self::reserve)), writes each layer's keys
+/// and values there ([`write`](Self::write)), and attends by a [`PagedAttention`](super::PagedAttention). Not `Clone`,
+/// for two caches would write into one memory.
 #[derive(Debug)]
 pub struct PagedKvCache {
     number: u64,

@@ -36,8 +36,8 @@ impl QkvLinear {
     /// model, and in the group `path.qkv`. The group's width is `in`.
     ///
     /// # Errors
-    /// A [`LayerError`] when a projection is none by itself, or they differ in `in` or element type, or only some of them
-    /// have a bias.
+    /// A [`LayerError`] when a projection is none by itself, or they differ in `in` or element type, or only some of
+    /// them have a bias.
     pub fn new(projections: [Projection; 3], slots: &Slots, path: &str) -> Result<Self> {
         const NAMES: [&str; 3] = ["q_proj", "k_proj", "v_proj"];
         let [first, ..] = &projections;

@@ -55,8 +55,8 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// A norm with `weight` `[hidden]`, in the slot `path` of the model; `config` is its `eps` or a [`RmsNormConfig`]. A
-    /// norm after an add claims a second slot, `path.add` of the layer `AddRMSNorm`, for both together.
+    /// A norm with `weight` `[hidden]`, in the slot `path` of the model; `config` is its `eps` or a [`RmsNormConfig`].
+    /// A norm after an add claims a second slot, `path.add` of the layer `AddRMSNorm`, for both together.
     ///
     /// # Errors
     /// A [`LayerError`] when the weight is not one axis of a floating-point type.
@@ -130,12 +130,12 @@ impl RmsNorm {
         }
     }
 
-    /// Adds `residual` to `x` and normalises the sum: `(normalised, sum)`, under the plan of the scope that the thread is
-    /// in, or else the current one.
+    /// Adds `residual` to `x` and normalises the sum: `(normalised, sum)`, under the plan of the scope that the thread
+    /// is in, or else the current one.
     ///
-    /// The sum is rounded to the element type before it is normalised, on every path. One kernel does both where the norm
-    /// was made for it ([`RmsNormConfig::after_add`]) and the plan has one; else candle adds, and the norm runs as it does
-    /// alone.
+    /// The sum is rounded to the element type before it is normalised, on every path. One kernel does both where the
+    /// norm was made for it ([`RmsNormConfig::after_add`]) and the plan has one; else candle adds, and the norm runs as
+    /// it does alone.
     ///
     /// # Errors
     /// As [`forward`](Self::forward), and when the shape or the element type of `residual` is not that of `x`.

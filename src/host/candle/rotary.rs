@@ -78,7 +78,8 @@ impl RotaryEmbedding {
         }
     }
 
-    /// Rotates `q` and `k`, whose first position is `offset`, under the plan of the scope that the thread is in, or else the current one.
+    /// Rotates `q` and `k`, whose first position is `offset`, under the plan of the scope that the thread is in, or
+    /// else the current one.
     ///
     /// # Errors
     /// When a shape or an element type does not fit the tables, or the positions go beyond them.

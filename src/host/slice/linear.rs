@@ -26,8 +26,8 @@ impl<T: Number> Linear<T> {
     /// A product with its weights, in the slot `path` of the model. The slot's width is `inputs`.
     ///
     /// # Errors
-    /// [`SliceError::Length`] for a weight that is not `[outputs, inputs]`, [`SliceError::Shape`] for a bias that is not
-    /// `[outputs]`.
+    /// [`SliceError::Length`] for a weight that is not `[outputs, inputs]`, [`SliceError::Shape`] for a bias that is
+    /// not `[outputs]`.
     pub fn new(
         weight: Vec<T>,
         [outputs, inputs]: [usize; 2],

@@ -2,9 +2,9 @@
 //!
 //! Tensors are row-major slices with a shape. A layer owns its weights, reads its input and writes its output where the
 //! caller says; no forward allocates, with kernels or without. It is what the core asks of a host and nothing more: a
-//! slot for each layer, views for the kernel, and reference code in plain Rust, which accumulates in `f32` and rounds to
-//! the element type once, at the end. There are no gradients here, so every layer is for inference; in training mode the
-//! planner leaves layers whose kernels have no backward on their reference code, as anywhere.
+//! slot for each layer, views for the kernel, and reference code in plain Rust, which accumulates in `f32` and rounds
+//! to the element type once, at the end. There are no gradients here, so every layer is for inference; in training mode
+//! the planner leaves layers whose kernels have no backward on their reference code, as anywhere.
 //!
 //! # Examples
 //! ```

@@ -115,7 +115,8 @@ impl<T: Number> RotaryEmbedding<T> {
         Ok(())
     }
 
-    /// Refuses what the tables do not fit; returns where the first position's angles stand, and the number of positions.
+    /// Refuses what the tables do not fit; returns where the first position's angles stand, and the number of
+    /// positions.
     fn check(&self, out: &ArrayMut<'_, T>, x: &Array<'_, T>, offset: usize) -> Result<(usize, usize), SliceError> {
         let [positions, half] = self.shape;
         let expected = || format!("[batch, heads, seq, {}] of positions {offset}.. below {positions}", 2 * half);

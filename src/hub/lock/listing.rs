@@ -6,8 +6,8 @@ use crate::digest::{BlobId, Sha256Digest};
 use crate::fetch::TreeFile;
 use crate::manifest::VariantHash;
 
-/// sha256 over each file's path and the bytes of its object id, in the order of the paths' bytes. Bytecode that a Python
-/// interpreter left in a repo counts nothing.
+/// sha256 over each file's path and the bytes of its object id, in the order of the paths' bytes. Bytecode that a
+/// Python interpreter left in a repo counts nothing.
 pub(super) fn variant_hash(files: &[TreeFile]) -> VariantHash {
     let mut listed: Vec<(&[u8], BlobId)> = files
         .iter()

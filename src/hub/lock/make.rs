@@ -19,10 +19,10 @@ type Needs = Vec<(RepoId, KernelVersion)>;
 impl Hub {
     /// Locks what a project declares, and what those kernels need themselves.
     ///
-    /// A kernel of the Hub is locked to the commit that its version or revision is at now, and of each of its builds the
-    /// metadata alone is read. A kernel of which a manifest is known is locked to its archives, which are brought into the
-    /// cache for it: only their metadata says which kernels they need. A build without a readable name and metadata is
-    /// left out, which whoever watches the progress is told.
+    /// A kernel of the Hub is locked to the commit that its version or revision is at now, and of each of its builds
+    /// the metadata alone is read. A kernel of which a manifest is known is locked to its archives, which are brought
+    /// into the cache for it: only their metadata says which kernels they need. A build without a readable name and
+    /// metadata is left out, which whoever watches the progress is told.
     ///
     /// # Errors
     /// [`LockError`]; nothing is written by this call, so that a project's files stay as they were.

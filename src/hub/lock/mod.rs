@@ -9,8 +9,8 @@
 //!
 //! # The design choice
 //! `kernels.lock` stays what the Python package `kernels` 0.17 reads and writes, to the byte, although it holds commits
-//! only: a project has one lock for both tools. What holds builds to their bytes without asking a server again stands in
-//! `kernelhub.lock`. The price is two files that must agree, which is checked whenever they are read.
+//! only: a project has one lock for both tools. What holds builds to their bytes without asking a server again stands
+//! in `kernelhub.lock`. The price is two files that must agree, which is checked whenever they are read.
 
 mod bundle;
 mod download;

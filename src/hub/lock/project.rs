@@ -45,8 +45,8 @@ impl Project {
     ///
     /// # Errors
     /// [`LockError::Io`] and [`LockError::TooLarge`] for a file that cannot be read, [`LockError::NoProject`] for a
-    /// folder without either file, [`LockError::NothingDeclared`], [`LockError::Format`] and [`LockError::Config`] for a
-    /// file outside its format or two that disagree, [`LockError::Hub`] for a kernel without a version.
+    /// folder without either file, [`LockError::NothingDeclared`], [`LockError::Format`] and [`LockError::Config`] for
+    /// a file outside its format or two that disagree, [`LockError::Hub`] for a kernel without a version.
     pub fn read(path: &Path, hub: &Hub) -> Result<Self, LockError> {
         let (folder, files) = if path.is_dir() {
             let files: Vec<PathBuf> =

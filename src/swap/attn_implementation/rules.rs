@@ -1,7 +1,7 @@
 //! Which kernel a word names on which device, as Transformers has it.
 //!
-//! Source: Transformers 5.24, `modeling_flash_attention_utils.py` (the kernels that stand in for the flash-attn packages,
-//! and the devices that each has builds for).
+//! Source: Transformers 5.24, `modeling_flash_attention_utils.py` (the kernels that stand in for the flash-attn
+//! packages, and the devices that each has builds for).
 
 use super::{AttnKind, FlashGeneration};
 use crate::variant::DeviceKey;

@@ -158,8 +158,8 @@ impl Search<'_> {
         self.reference(AttentionPath::Sdpa, passed_over)
     }
 
-    /// `reference` for every attention layer. Its layer, where it names one, is for the layers of that contract, and the
-    /// others keep their reference code; else the kernel serves each by the name that the model gives it.
+    /// `reference` for every attention layer. Its layer, where it names one, is for the layers of that contract, and
+    /// the others keep their reference code; else the kernel serves each by the name that the model gives it.
     fn kernel(
         &self,
         reference: &KernelRef,

@@ -11,8 +11,8 @@ use crate::variant::DeviceKey;
 pub struct Target {
     /// Its kind.
     pub device: DeviceKey,
-    /// Its compute capability as one number, 86 for 8.6 (CUDA), 115 for gfx1151 (`ROCm`); `None` where the kind has none
-    /// or nobody knows it.
+    /// Its compute capability as one number, 86 for 8.6 (CUDA), 115 for gfx1151 (`ROCm`); `None` where the kind has
+    /// none or nobody knows it.
     pub capability: Option<u32>,
 }
 

@@ -61,8 +61,8 @@ impl Registered {
     pub(super) const NAMES: [&str; 5] =
         [Mode::ALL[0].as_str(), Mode::ALL[1].as_str(), Mode::ALL[2].as_str(), Mode::ALL[3].as_str(), "fallback"];
 
-    /// What is looked up for a mode, in order. A kernel that is made to be recorded can be run as it comes, and one with
-    /// a backward can be run without it; never the other way.
+    /// What is looked up for a mode, in order. A kernel that is made to be recorded can be run as it comes, and one
+    /// with a backward can be run without it; never the other way.
     #[must_use]
     pub const fn chain(mode: Mode) -> &'static [Self] {
         use Mode::{Inference, InferenceCompile, Training, TrainingCompile};

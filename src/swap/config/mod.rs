@@ -87,8 +87,8 @@ impl KernelConfig {
         Ok(Self { inherit: true, ..Self::default() })
     }
 
-    /// A default table of an application's own, in the place of this crate's: the TOML form, layers only. Its entries are
-    /// read when a layer asks for them, so that a bad one harms no other.
+    /// A default table of an application's own, in the place of this crate's: the TOML form, layers only. Its entries
+    /// are read when a layer asks for them, so that a bad one harms no other.
     ///
     /// # Errors
     /// [`SwapError::ConfigToml`] for syntax.
@@ -100,8 +100,8 @@ impl KernelConfig {
     /// Reads the TOML form. `origin` names the text in errors.
     ///
     /// # Errors
-    /// [`SwapError::ConfigToml`] for syntax, [`SwapError::Config`] for an unknown device, mode or key, a value that names
-    /// no kernel, and what is ambiguous.
+    /// [`SwapError::ConfigToml`] for syntax, [`SwapError::Config`] for an unknown device, mode or key, a value that
+    /// names no kernel, and what is ambiguous.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self, SwapError> {
         let top = toml::from_str(text)
             .map_err(|source| SwapError::ConfigToml { origin: origin.to_owned(), source: Box::new(source) })?;

@@ -59,8 +59,8 @@ impl PathPattern {
     }
 }
 
-/// Whether a component fits one with stars in it: its pieces stand in the component in order, the first at the start and
-/// the last at the end.
+/// Whether a component fits one with stars in it: its pieces stand in the component in order, the first at the start
+/// and the last at the end.
 fn component_matches(pattern: &str, component: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == component };
     let Some(mut component) = component.strip_prefix(first) else { return false };

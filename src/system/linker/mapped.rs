@@ -24,8 +24,8 @@ impl MappedLibrary {
     }
 }
 
-/// The files that the process has mapped and that are ELF files. Anonymous ones, such as the copies of kernels, are left
-/// out: no kernel is to find another one by chance.
+/// The files that the process has mapped and that are ELF files. Anonymous ones, such as the copies of kernels, are
+/// left out: no kernel is to find another one by chance.
 pub(super) fn read() -> Vec<MappedLibrary> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut found = Vec::new();
@@ -37,8 +37,8 @@ pub(super) fn read() -> Vec<MappedLibrary> {
     found
 }
 
-/// The mapped files that can be code. The kernel writes a line for each piece: addresses, rights, offset, device, inode,
-/// path.
+/// The mapped files that can be code. The kernel writes a line for each piece: addresses, rights, offset, device,
+/// inode, path.
 fn paths(maps: &str) -> BTreeSet<PathBuf> {
     let path = |line: &str| {
         let at = line.find('/')?;

@@ -76,8 +76,8 @@ impl Linker {
         Self { mapped, default_folders: folders, ..Self::default() }
     }
 
-    /// Whether this crate knows the rules by which this process's linker searches. Where it doesn't, as with musl, what is
-    /// not found here may be found by the linker all the same.
+    /// Whether this crate knows the rules by which this process's linker searches. Where it doesn't, as with musl, what
+    /// is not found here may be found by the linker all the same.
     #[must_use]
     pub const fn knows_the_rules() -> bool {
         cfg!(all(target_os = "linux", target_env = "gnu"))
@@ -150,8 +150,8 @@ fn program_rpath() -> Vec<PathBuf> {
     facts.map(|facts| expand(&facts.rpath, program.parent())).unwrap_or_default()
 }
 
-/// A library's list with its tokens replaced. `origin` is the library's folder; without one, entries that ask for it lead
-/// nowhere. Relative and empty entries are left out: they mean the folder in which the process happens to be.
+/// A library's list with its tokens replaced. `origin` is the library's folder; without one, entries that ask for it
+/// lead nowhere. Relative and empty entries are left out: they mean the folder in which the process happens to be.
 #[must_use]
 pub fn expand(list: &[String], origin: Option<&Path>) -> Vec<PathBuf> {
     let mut found = Vec::new();

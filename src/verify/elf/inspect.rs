@@ -9,8 +9,8 @@ use crate::variant::{Arch, Os, Variant};
 /// Names that a finding shows.
 const SHOWN: usize = 3;
 
-/// Whether libraries of a build are ELF files. A build without a system is compiled on none; a library in it is looked at
-/// all the same.
+/// Whether libraries of a build are ELF files. A build without a system is compiled on none; a library in it is looked
+/// at all the same.
 pub(in crate::verify) fn is_scanned(variant: &Variant) -> bool {
     match variant {
         Variant::Arch(build) => build.os() == Os::Linux,

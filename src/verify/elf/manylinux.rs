@@ -1,4 +1,5 @@
-//! The limits of `manylinux_2_28`: what a library may need so that every current Linux distribution with glibc loads it.
+//! The limits of `manylinux_2_28`: what a library may need so that every current Linux distribution with glibc loads
+//! it.
 //!
 //! Source: PEP 600, and the published policy of `manylinux_2_28`: the newest version of each family of symbols that
 //! `AlmaLinux` 8 has, and the libraries that any such system has. Kernels of the Hub are built to it. Libraries of the

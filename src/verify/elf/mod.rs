@@ -2,8 +2,9 @@
 //!
 //! Loading a library runs code of it, and a library that is wrong for this machine fails late and with few words, or
 //! takes the process down. So its file is read first, from the very bytes that will be loaded. What the file alone
-//! tells (`inspect`) is found out with verifying; what this machine and process tell (`fit`), right before loading, where
-//! both are held to. All of it is reported at once, each as a [`Finding`] that the [`ScanRules`] warn of or refuse.
+//! tells (`inspect`) is found out with verifying; what this machine and process tell (`fit`), right before loading,
+//! where both are held to. All of it is reported at once, each as a [`Finding`] that the [`ScanRules`] warn of or
+//! refuse.
 //!
 //! Only builds for Linux are scanned. Those for other systems have other formats, and are passed by.
 

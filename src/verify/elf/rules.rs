@@ -27,8 +27,8 @@ pub struct ScanRules {
     pub text_relocations: Severity,
     /// A segment that stays both writable and executable. Default: refuse.
     pub writable_code: Severity,
-    /// Symbols that the whole process shares (`STB_GNU_UNIQUE`): what one kernel writes into such a variable, another one
-    /// reads. C++ compilers make them for static variables in inline functions and templates. Default: warn.
+    /// Symbols that the whole process shares (`STB_GNU_UNIQUE`): what one kernel writes into such a variable, another
+    /// one reads. C++ compilers make them for static variables in inline functions and templates. Default: warn.
     pub unique_symbols: Severity,
     /// Such symbols that another kernel in this process has already. Default: warn.
     pub shared_symbols: Severity,

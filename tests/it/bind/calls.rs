@@ -1,5 +1,5 @@
-//! Calls that do not fit a kernel are refused before it is reached. The kernels here fill their output with the number of
-//! calls that they had, so that the last, valid call of a test tells how many of the others came through.
+//! Calls that do not fit a kernel are refused before it is reached. The kernels here fill their output with the number
+//! of calls that they had, so that the last, valid call of a test tells how many of the others came through.
 
 use half::{bf16, f16};
 use kernelhub::bind::{AttentionOptions, BindError, LayerKernel, RotaryStyle, TensorMut, TensorRef};

@@ -188,8 +188,8 @@ fn a_shaders_width_rule_holds_on_the_gpu() {
     assert!(gated.forward_gpu(&tensor(&[2, 8])).is_ok());
 }
 
-/// All tensors of a call are on the kernel's device: a tensor of another device is refused, by name, and no work is sent
-/// to the device that happens to be the first.
+/// All tensors of a call are on the kernel's device: a tensor of another device is refused, by name, and no work is
+/// sent to the device that happens to be the first.
 #[test]
 fn f52_tensors_of_another_device_are_refused() {
     let Some(hub) = hub() else { return };

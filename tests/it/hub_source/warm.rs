@@ -24,8 +24,8 @@ fn a_cold_kernel_takes_one_request_for_each_thing_and_a_warm_one_none() {
     asked.sort();
     asked.dedup();
     assert_eq!(asked.len(), fake.paths().len(), "something was asked for twice: {:?}", fake.paths());
-    // refs, build/, the build; metadata and the other files, two of which are alike; one redirect. Nobody is asked about a
-    // publisher that the policy trusts by its name.
+    // refs, build/, the build; metadata and the other files, two of which are alike; one redirect. Nobody is asked
+    // about a publisher that the policy trusts by its name.
     assert_eq!(asked.len(), 3 + 1 + 4 + 1, "{asked:?}");
     let snapshot = &cold.fetched.snapshot;
     let anchor = snapshot.anchor();

@@ -1,5 +1,6 @@
 //! Metadata, names and lock files that break a rule: each with the error that it must give. Nothing of them reaches a
-//! file system: the tables are read from memory, and the kernels with such metadata are fetched by `hostile.rs`'s rules.
+//! file system: the tables are read from memory, and the kernels with such metadata are fetched by `hostile.rs`'s
+//! rules.
 
 use kernelhub::digest::ViolationKind;
 use kernelhub::fetch::Revision;

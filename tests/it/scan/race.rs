@@ -1,8 +1,9 @@
 //! A file that is swapped between its check and its loading, by another process that does nothing else.
 //!
 //! A process loads one kernel after the other, each with bytes of its own, so that each is really loaded. A second one
-//! swaps each kernel's library, as fast as it can, for one whose initialiser makes a file, and back: by renaming another
-//! file over it, and by writing into it. Whatever the loader sees, the foreign library's initialiser must never run.
+//! swaps each kernel's library, as fast as it can, for one whose initialiser makes a file, and back: by renaming
+//! another file over it, and by writing into it. Whatever the loader sees, the foreign library's initialiser must never
+//! run.
 //!
 //! `cargo xtask race` makes 10,000 tries; without it there are fewer.
 

@@ -37,7 +37,8 @@ pub(crate) fn compile_to(folder: &Path, fixture: &str, value: &str, options: &[&
     library
 }
 
-/// Compiles a fixture in C or C++ to a shared library and returns its bytes. `value` is its macro `FIXTURE_VALUE`, a text.
+/// Compiles a fixture in C or C++ to a shared library and returns its bytes. `value` is its macro `FIXTURE_VALUE`, a
+/// text.
 pub(crate) fn compile_c(fixture: &str, value: &str, options: &[&str]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures").join(fixture);

@@ -27,8 +27,8 @@ fn gradient(shape: [usize; 4], is_transposed: bool, forward: &dyn Fn(&Tensor) ->
     gradient.flatten_all().unwrap().to_vec1().unwrap()
 }
 
-/// With kernels on, the layer gives the gradient that it gives without kernels: the same where the kernel has no backward,
-/// since the reference runs then, and the same to rounding where it has one.
+/// With kernels on, the layer gives the gradient that it gives without kernels: the same where the kernel has no
+/// backward, since the reference runs then, and the same to rounding where it has one.
 fn check(slots: &Slots, name: &str, shape: [usize; 4], forward: &dyn Fn(&Tensor) -> Result<Tensor>) {
     let Some(hub) = embedded::hub() else { return };
     for is_transposed in [false, true] {

@@ -133,10 +133,13 @@ fn first_group(model: &Model, config: &KernelConfig) -> (Report, GroupOutcome) {
 fn members_are_planned_alone_where_no_kernel_takes_them_all() {
     let model = model();
     let (report, outcome) = first_group(&model, &config(&[("RMSNorm", NORM)]));
-    assert_eq!(outcome, GroupOutcome::Apart(Reason::NotMapped { device: DeviceKey::Cpu }));
+    assert_eq!(outcome, GroupOutcome::Apart(Reason::NotMapped { device: DeviceKey::Cpu, mode: Mode::Inference }));
     assert_eq!((counts(&report), model.kernels()), ((3, 5), vec![true, false, false, true, false, false, true]));
     let text = report.to_string();
-    assert!(text.contains("2 x FusedNorm  not fused, its 2 layers stand above: no kernel is mapped"), "{text}");
+    assert!(
+        text.contains("2 x FusedNorm  not fused, its 2 layers stand for themselves: no kernel is mapped"),
+        "{text}"
+    );
 
     let narrow = config(&[("RMSNorm", NORM), ("FusedNorm", "kernelhub-tests/groups@v1:Narrow")]);
     let (report, outcome) = first_group(&model, &narrow);

@@ -161,8 +161,8 @@ fn a_forward_in_flight_keeps_its_kernels() {
     assert_eq!(model.checked_forward(&colours), 1, "the next forward is under the new plan");
 }
 
-/// The kernels of a plan are those of the last: planning again brings nothing up, and is quick enough for a swap between
-/// two tokens. The bound leaves room for a debug build on a busy machine; the benchmark `plan` measures it.
+/// The kernels of a plan are those of the last: planning again brings nothing up, and is quick enough for a swap
+/// between two tokens. The bound leaves room for a debug build on a busy machine; the benchmark `plan` measures it.
 #[test]
 fn a_qwen3_is_planned_in_a_moment_and_gives_the_same_while_it_is_swapped() {
     let Some(hub) = embedded::hub() else { return };

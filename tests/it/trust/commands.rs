@@ -131,7 +131,19 @@ fn a_key_signs_builds_and_is_all_that_trusts_them() {
     let made = user.ok(&["sign", "--new", "--key", key.to_str().unwrap()]);
     let line = std::fs::read_to_string(&public).unwrap().lines().last().unwrap().to_owned();
     assert!(made.contains(&line), "{made}");
-    user.refused(&["sign", "--new", "--key", key.to_str().unwrap()]);
+    let error = user.refused(&["sign", "--new", "--key", key.to_str().unwrap()]);
+    assert!(error.contains("hint: it is not replaced"), "{error}");
+    // Nor is a public key whose secret half is elsewhere, and no secret key is made that would be overwritten by its
+    // own.
+    let beside = user.at("elsewhere.pub");
+    std::fs::write(&beside, "the key of another").unwrap();
+    let error = user.refused(&["sign", "--new", "--key", user.at("elsewhere.key").to_str().unwrap()]);
+    assert!(error.contains("elsewhere.pub"), "{error}");
+    assert_eq!(std::fs::read_to_string(&beside).unwrap(), "the key of another");
+    assert!(!user.at("elsewhere.key").exists());
+    let error = user.refused(&["sign", "--new", "--key", user.at("both.pub").to_str().unwrap()]);
+    assert!(error.contains("its public key would stand in the same file"), "{error}");
+    assert!(!user.at("both.pub").exists());
     let manifest = user.pack(Some(&key));
     let get = ["get", "acme/norm@v1", "--json", "--manifest", &manifest];
     user.refused(&get);

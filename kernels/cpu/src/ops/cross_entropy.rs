@@ -214,7 +214,8 @@ unsafe impl<E: Element> Job for Forward<E> {
     }
 }
 
-// SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own output.
+// SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own
+// output.
 unsafe impl<E: Element> Job for Backward<E> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {

@@ -92,7 +92,8 @@ struct Moments {
     factor: f32,
 }
 
-// SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own output.
+// SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own
+// output.
 unsafe impl<E: Element, W: Element> Job for LayerNorm<E, W> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {

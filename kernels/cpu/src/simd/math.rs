@@ -71,8 +71,8 @@ pub(crate) fn sigmoid_weighted<S: Simd>(s: S, x: S::V, z: S::V) -> S::V {
     s.mul(numerator, s.reciprocal(s.add(one, decay)))
 }
 
-/// `x (1 + erf(x / sqrt(2))) / 2`, within 4 parts in 2^23 everywhere: `x Q(-x)` for negative `x`, and `x - x Q(x)` else, where
-/// `1 + erf` would lose all digits of the lower tail.
+/// `x (1 + erf(x / sqrt(2))) / 2`, within 4 parts in 2^23 everywhere: `x Q(-x)` for negative `x`, and `x - x Q(x)`
+/// else, where `1 + erf` would lose all digits of the lower tail.
 #[cfg(feature = "activation")]
 #[inline(always)]
 pub(crate) fn normal_weighted<S: Simd>(s: S, x: S::V) -> S::V {

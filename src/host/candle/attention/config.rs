@@ -11,8 +11,8 @@ use crate::swap::{Slot, SlotSpec, Slots};
 ///
 /// Query `i` stands at position `p = kv_len - q_len + i`, so that the last query and the last key stand at the same
 /// one. It sees the keys `j` with `p - window.left <= j <= p + window.right`, both bounds inclusive, and none after `p`
-/// where the call is causal: a sliding window of `n` tokens is `left: Some(n - 1)`. A `softcap` above 0 turns the scaled
-/// scores into `softcap * tanh(score / softcap)` before keys are hidden.
+/// where the call is causal: a sliding window of `n` tokens is `left: Some(n - 1)`. A `softcap` above 0 turns the
+/// scaled scores into `softcap * tanh(score / softcap)` before keys are hidden.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionConfig {
     /// Query heads.

@@ -11,7 +11,8 @@ use crate::swap::{AttentionPath, Mode, Plan, Slot, Slots};
 
 const LAYER: &str = "FlashAttentionPaged";
 
-/// `softmax(q · kᵀ * scale) · v` over the keys and values of a [`PagedKvCache`], whose sequences have different lengths.
+/// `softmax(q · kᵀ * scale) · v` over the keys and values of a [`PagedKvCache`], whose sequences have different
+/// lengths.
 ///
 /// # Shapes
 /// Queries are `[batch, heads, q_len, head_dim]` of any strides, the last `q_len` positions of each sequence of the

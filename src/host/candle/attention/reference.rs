@@ -21,8 +21,9 @@ impl Reference {
         Self { config, masks: CausalMasks::default() }
     }
 
-    /// `q` `[batch, heads, q_len, head_dim]`, `k` and `v` `[batch, kv_heads, kv_len, head_dim]`, all checked; the output
-    /// is `[batch, q_len, heads * head_dim]`. Differentiable in training, and wherever an input tracks a gradient.
+    /// `q` `[batch, heads, q_len, head_dim]`, `k` and `v` `[batch, kv_heads, kv_len, head_dim]`, all checked; the
+    /// output is `[batch, q_len, heads * head_dim]`. Differentiable in training, and wherever an input tracks a
+    /// gradient.
     pub(super) fn forward(
         &self,
         path: AttentionPath,
@@ -72,10 +73,10 @@ impl Reference {
     }
 
     /// The query heads of a group are rows of one product, so that keys and values are read as they lie and are not
-    /// repeated. On two cores of an AVX-512 server, in f32, that took 20.8 ms for 512 queries of 512 keys (9 heads on 3,
-    /// of 64 elements) where repeated keys and values took 23.1 and `candle_nn::attention::flash_attn` 22.6, and 172 µs
-    /// for one query of 512 keys where they took 255 and 375. For one query of 128 keys `flash_attn` was ahead, 68 µs
-    /// to 97; with 32 heads on 8 of 128 elements, and in bf16 and f16, it was behind throughout.
+    /// repeated. On two cores of an AVX-512 server, in f32, that took 20.8 ms for 512 queries of 512 keys (9 heads on
+    /// 3, of 64 elements) where repeated keys and values took 23.1 and `candle_nn::attention::flash_attn` 22.6, and 172
+    /// µs for one query of 512 keys where they took 255 and 375. For one query of 128 keys `flash_attn` was ahead, 68
+    /// µs to 97; with 32 heads on 8 of 128 elements, and in bf16 and f16, it was behind throughout.
     ///
     /// bf16 and f16 are computed in f32: candle's softmax adds up in the type of its input, which they are too coarse
     /// for, and its bf16 product widens a whole memory, which of a cache is its capacity, for every view of it.

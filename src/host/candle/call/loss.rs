@@ -102,11 +102,12 @@ impl CustomOp2 for TrainedCrossEntropyOp {
     }
 }
 
-/// The loss of each row, `[rows]` in f32, for a slot of [`Contract::CrossEntropy`](crate::bind::Contract::CrossEntropy).
+/// The loss of each row, `[rows]` in f32, for a slot of
+/// [`Contract::CrossEntropy`](crate::bind::Contract::CrossEntropy).
 ///
 /// # Shapes
-/// `logits` are `[rows, vocabulary]` of any strides, `targets` `[rows]` of u32 or i64. The loss of a row whose target is
-/// `ignored` is 0.
+/// `logits` are `[rows, vocabulary]` of any strides, `targets` `[rows]` of u32 or i64. The loss of a row whose target
+/// is `ignored` is 0.
 ///
 /// # Errors
 /// When the kernel refuses the tensors or a target, or serves another contract.

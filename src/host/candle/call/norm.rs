@@ -121,8 +121,8 @@ pub fn rms_norm(
 /// [`Contract::AddRmsNorm`](crate::bind::Contract::AddRmsNorm).
 ///
 /// # Shapes
-/// `x` and `residual` are `[..., hidden]` of any strides, `weight` `[hidden]`; both outputs have the shape of `x` and are
-/// contiguous.
+/// `x` and `residual` are `[..., hidden]` of any strides, `weight` `[hidden]`; both outputs have the shape of `x` and
+/// are contiguous.
 ///
 /// # Errors
 /// As [`rms_norm`].

@@ -14,9 +14,9 @@ use crate::swap::{Slot, SlotSpec, Slots};
 
 /// candle's `VarBuilder` with the model's [`Slots`] beside it.
 ///
-/// Has the methods of `candle_nn::VarBuilder` under their names, so that a model file takes it by its import alone. What
-/// the layers of [`nn`](super) read from it beside their weights is the path that they stand at, which becomes the name
-/// of their slot.
+/// Has the methods of `candle_nn::VarBuilder` under their names, so that a model file takes it by its import alone.
+/// What the layers of [`nn`](super) read from it beside their weights is the path that they stand at, which becomes the
+/// name of their slot.
 ///
 /// Two methods of candle's are absent. `set_device` would put layers of one model on a device that its plan isn't made
 /// for: set it before [`wrap`](Self::wrap). The constructor from memory-mapped files is unsafe in candle: call it there

@@ -54,8 +54,8 @@ pub fn rms_norm(size: usize, eps: f64, vb: VarBuilder) -> Result<RmsNorm> {
     host_rms_norm(size, eps, vb).map(Into::into)
 }
 
-/// As [`rms_norm`], with all that the host's layer can do: an offset of the weight, a residual added before. `config` is
-/// an `eps` or a [`RmsNormConfig`].
+/// As [`rms_norm`], with all that the host's layer can do: an offset of the weight, a residual added before. `config`
+/// is an `eps` or a [`RmsNormConfig`].
 ///
 /// # Errors
 /// As [`linear`].

@@ -1,7 +1,7 @@
 //! candle's layers that kernels can take over, under candle's names.
 //!
-//! Each is the host's layer where a [`VarBuilder`](super::VarBuilder) made it. Where `new` made it from tensors, it stands
-//! nowhere in a model and is candle's own, called so that no gradient is cut.
+//! Each is the host's layer where a [`VarBuilder`](super::VarBuilder) made it. Where `new` made it from tensors, it
+//! stands nowhere in a model and is candle's own, called so that no gradient is cut.
 
 use candle_core::{Module, Result, Tensor};
 
@@ -167,8 +167,8 @@ impl Module for RmsNorm {
 
 /// `candle_nn::LayerNorm`, extensible where [`layer_norm`](fn@super::layer_norm) and its kin made it.
 ///
-/// Without the mean's removal it is an RMSNorm, and has that layer's slot; with a bias besides, which no contract has, it
-/// has none.
+/// Without the mean's removal it is an RMSNorm, and has that layer's slot; with a bias besides, which no contract has,
+/// it has none.
 #[derive(Debug, Clone)]
 pub struct LayerNorm(Kind<Norm, candle_nn::LayerNorm>);
 

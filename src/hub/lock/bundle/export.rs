@@ -20,8 +20,8 @@ use crate::variant::Variant;
 use crate::verify::{VerifiedSnapshot, verify_with};
 
 impl Hub {
-    /// Writes locked kernels from the cache into one file. Makes no request for them; the Hub is asked about a publisher
-    /// where its word counts and is not on record.
+    /// Writes locked kernels from the cache into one file. Makes no request for them; the Hub is asked about a
+    /// publisher where its word counts and is not on record.
     ///
     /// The file appears under its name by one rename; it is a `.tar`, compressed where its name ends in `.zst`.
     ///

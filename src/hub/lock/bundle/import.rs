@@ -45,8 +45,9 @@ impl Hub {
     ///
     /// # Errors
     /// [`LockError::BundleDigest`], [`LockError::Archive`] for a bundle that breaks the archive rules,
-    /// [`LockError::Hub`] for a build that the policy does not admit from an archive, [`LockError::Bundle`] for one that holds more or less than it announces, [`LockError::Violations`] for a build
-    /// that is not as locked, [`LockError::NotTheProjects`], [`LockError::Format`], [`LockError::Io`].
+    /// [`LockError::Hub`] for a build that the policy does not admit from an archive, [`LockError::Bundle`] for one
+    /// that holds more or less than it announces, [`LockError::Violations`] for a build that is not as locked,
+    /// [`LockError::NotTheProjects`], [`LockError::Format`], [`LockError::Io`].
     pub fn import(
         &self,
         file: &Path,

@@ -57,7 +57,8 @@ fn run<E: Element>(function: &'static str, tensors: [&Tensor; 3]) -> Result<(), 
     launch(function, &job, rows.len() * segments, dy.len() as u64 / 2)
 }
 
-// SAFETY: items are independent, outputs lie apart (`expect_writable`), inputs are only read or are the item's own output.
+// SAFETY: items are independent, outputs lie apart (`expect_writable`), inputs are only read or are the item's own
+// output.
 unsafe impl<E: Element> Job for SiluAndMulBackward<E> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {

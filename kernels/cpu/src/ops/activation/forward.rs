@@ -61,7 +61,8 @@ fn run<E: Element, F: RowFunction>(function: &'static str, out: &Tensor, x: &Ten
     launch(function, &job, rows.len() * segments, out.len() as u64 / 3)
 }
 
-// SAFETY: items are independent, outputs lie apart (`expect_writable`), inputs are only read or are the item's own output.
+// SAFETY: items are independent, outputs lie apart (`expect_writable`), inputs are only read or are the item's own
+// output.
 unsafe impl<E: Element, F: RowFunction> Job for Activation<E, F> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {

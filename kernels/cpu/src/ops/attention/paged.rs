@@ -11,8 +11,8 @@ const BLOCK_TABLE: usize = 4;
 const SEQLENS_K: usize = 5;
 const OPTIONS: usize = 6;
 
-/// `flash_attn_paged(out, q, k_cache, v_cache, block_table, seqlens_k, softmax_scale, causal, window_left, window_right,
-/// softcap)`.
+/// `flash_attn_paged(out, q, k_cache, v_cache, block_table, seqlens_k, softmax_scale, causal, window_left,
+/// window_right, softcap)`.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
     let mut tensors = [Tensor::EMPTY; 4];
     let tensors = args.tensors(&mut tensors)?;

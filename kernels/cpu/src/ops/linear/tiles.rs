@@ -152,8 +152,8 @@ impl<E: Element> Tiles<E> {
     /// Adds the bias and rounds.
     ///
     /// # Safety
-    /// `count` elements, rounded up to whole vectors, are readable at `sums`; `count` are writable at `to`, and stand in
-    /// the bias from `column` on.
+    /// `count` elements, rounded up to whole vectors, are readable at `sums`; `count` are writable at `to`, and stand
+    /// in the bias from `column` on.
     #[inline(always)]
     unsafe fn finish<S: Simd>(&self, s: S, sums: *const f32, column: usize, count: usize, to: *mut E) {
         let mut i = 0;

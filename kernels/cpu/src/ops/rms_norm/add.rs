@@ -83,7 +83,8 @@ fn run<E: Element, W: Element>(
     launch(function, &job, job.rows.len(), (4 * x.len() * size_of::<E>()) as u64 / 50)
 }
 
-// SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own output.
+// SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own
+// output.
 unsafe impl<E: Element, W: Element> Job for AddRmsNorm<E, W> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {

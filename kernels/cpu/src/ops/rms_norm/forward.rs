@@ -89,7 +89,8 @@ fn run<E: Element, W: Element, const OFFSET: bool>(
     launch(function, &job, job.rows.len(), bytes as u64 / 50)
 }
 
-// SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own output.
+// SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own
+// output.
 unsafe impl<E: Element, W: Element, const OFFSET: bool> Job for RmsNorm<E, W, OFFSET> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
