@@ -7,7 +7,8 @@
 //!   process: a look into the cache, verify, and a look-up by digest.
 //! - `first_get` and `first_load`: the same in a process that has loaded nothing, and its `dlopen` with the handshake
 //!   alone. A child process does each once and reports its own clock, so that its start does not count.
-//! - `plan`: `use_kernels` for the 151 slots of a 30-layer Llama, the kernels being in the process.
+//! - `plan`: `use_kernels` for the 151 slots of a 30-layer Llama, and the 197 of a 28-layer Qwen3 with its norms over the
+//!   heads of Q and K, the kernels being in the process.
 
 mod support;
 
@@ -139,9 +140,9 @@ fn first_loads(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result
     Ok(())
 }
 
-/// The slots of a Llama of 30 layers: two norms, one rotary embedding, one feed-forward block and one attention in
-/// each, and the last norm.
-fn llama_slots() -> Slots {
+/// The slots of a decoder of `layers` layers: two norms, one rotary embedding, one feed-forward block and one attention
+/// in each, with `qk_norm` two more norms over heads, and the last norm.
+fn decoder_slots(layers: usize, qk_norm: bool) -> Slots {
     let slots = Slots::new(DeviceKey::Cpu);
     let claim = |path: String, layer: &str, contract, last_dim| {
         let spec = SlotSpec {
@@ -157,9 +158,12 @@ fn llama_slots() -> Slots {
         // The plan counts slots, held or not.
         let _slot = slots.slot(spec);
     };
-    for index in 0..30 {
+    for index in 0..layers {
         claim(format!("model.layers.{index}.input_layernorm"), "RMSNorm", Contract::RmsNorm, 576);
         claim(format!("model.layers.{index}.self_attn.rotary"), "RotaryEmbedding", Contract::Rotary, 64);
+        for name in ["q_norm", "k_norm"].into_iter().filter(|_| qk_norm) {
+            claim(format!("model.layers.{index}.self_attn.{name}"), "RMSNorm", Contract::RmsNorm, 64);
+        }
         claim(format!("model.layers.{index}.self_attn.attn"), "FlashAttention", Contract::Attention, 64);
         claim(format!("model.layers.{index}.post_attention_layernorm"), "RMSNorm", Contract::RmsNorm, 576);
         let gated = Contract::GatedActivation(GatedActivation::Silu);
@@ -170,13 +174,16 @@ fn llama_slots() -> Slots {
 }
 
 fn plan(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
-    let (hub, config, slots) = (registry.hub()?, KernelConfig::standard()?, llama_slots());
-    let report = slots.use_kernels(&hub, &config)?;
-    anyhow::ensure!(report.swapped() == 151, "not every slot has a kernel: {report}");
+    let (hub, config) = (registry.hub()?, KernelConfig::standard()?);
     let mut group: BenchmarkGroup<'_, WallTime> = support::group(criterion, "plan", (ms(200), ms(1_000), 30));
-    group.bench_function(BenchmarkId::from_parameter("use_kernels, 151 slots"), |bencher| {
-        bencher.iter_with_large_drop(|| slots.use_kernels(&hub, &config).expect("planned before"));
-    });
+    for (layers, qk_norm, count) in [(30, false, 151), (28, true, 197)] {
+        let slots = decoder_slots(layers, qk_norm);
+        let report = slots.use_kernels(&hub, &config)?;
+        anyhow::ensure!(report.swapped() == count, "not every slot has a kernel: {report}");
+        group.bench_function(BenchmarkId::from_parameter(format!("use_kernels, {count} slots")), |bencher| {
+            bencher.iter_with_large_drop(|| slots.use_kernels(&hub, &config).expect("planned before"));
+        });
+    }
     group.finish();
     Ok(())
 }

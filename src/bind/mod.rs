@@ -35,6 +35,8 @@ mod rotary;
 mod rounding;
 #[cfg(feature = "wgpu")]
 mod shader;
+#[cfg(feature = "wgpu")]
+mod shader_faces;
 mod tensor;
 
 pub use activation::ActivationKernel;

@@ -2,16 +2,24 @@
 
 use std::path::PathBuf;
 
-use super::contract::{RMS_NORM, index_of};
 use super::kernel::Route;
 use super::native::Absent;
-use super::{ActivationKernel, BindError, Contract, GatedActivation, GatedActivationKernel, LayerMeta, RmsNormKernel};
+use super::{BindError, Contract, GatedActivation, LayerMeta};
 use crate::digest::Sha256Digest;
 use crate::dtype::DType;
-use crate::gpu::{Device, GpuError, GpuTensor, ParamValue, ShaderKernel};
+use crate::gpu::{Device, GpuError, GpuTensor, ParamValue, Recording, ShaderKernel};
 use crate::hint::nearest;
 use crate::manifest::LayerSpec;
 use crate::verify::VerifiedSnapshot;
+
+/// When a launch runs.
+#[derive(Debug)]
+pub(super) enum Launch<'a> {
+    /// At once.
+    Now,
+    /// Whenever the graph is replayed.
+    Recorded(&'a mut Recording),
+}
 
 /// A compiled shader with where its text came from.
 #[derive(Debug)]
@@ -22,8 +30,6 @@ pub(super) struct ShaderRoute {
     path: PathBuf,
     sha256: Sha256Digest,
 }
-
-const OFFSET: usize = index_of(RMS_NORM, "offset");
 
 /// What a shader of a contract declares.
 #[derive(Debug, Clone, Copy)]
@@ -97,13 +103,18 @@ impl ShaderRoute {
         self.kernel.device()
     }
 
-    fn launch(
+    pub(super) fn launch(
         &self,
         meta: &LayerMeta,
+        how: Launch<'_>,
         tensors: &[(&str, &GpuTensor)],
         params: &[(&str, ParamValue)],
     ) -> Result<(), BindError> {
-        self.kernel.launch(tensors, params).map_err(|source| meta.shader_fault(source))
+        let result = match how {
+            Launch::Now => self.kernel.launch(tensors, params),
+            Launch::Recorded(recording) => recording.launch(&self.kernel, tensors, params),
+        };
+        result.map_err(|source| meta.shader_fault(source))
     }
 }
 
@@ -137,7 +148,7 @@ fn check_names<'a>(
 
 impl Route {
     /// The shader, for tensors in GPU memory.
-    fn shader(&self, meta: &LayerMeta) -> Result<&ShaderRoute, BindError> {
+    pub(super) fn shader(&self, meta: &LayerMeta) -> Result<&ShaderRoute, BindError> {
         match self {
             Self::Shader(shader) => Ok(shader),
             Self::Native(_) => {
@@ -153,7 +164,12 @@ impl LayerMeta {
         BindError::Shader { kernel: self.identity.to_string(), source: Box::new(source) }
     }
 
-    fn check_gpu_dtype(&self, argument: &'static str, tensor: &GpuTensor, expected: &[DType]) -> Result<(), BindError> {
+    pub(super) fn check_gpu_dtype(
+        &self,
+        argument: &'static str,
+        tensor: &GpuTensor,
+        expected: &[DType],
+    ) -> Result<(), BindError> {
         if expected.contains(&tensor.dtype()) {
             return Ok(());
         }
@@ -162,13 +178,18 @@ impl LayerMeta {
         Err(BindError::Dtype { kernel, argument, expected: names.join(", "), actual })
     }
 
-    fn gpu_shape_fault(&self, argument: &'static str, tensor: &GpuTensor, expected: String) -> BindError {
+    pub(super) fn gpu_shape_fault(&self, argument: &'static str, tensor: &GpuTensor, expected: String) -> BindError {
         let actual = tensor.shape().iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect();
         BindError::Shape { kernel: self.identity.to_string(), argument, expected, actual }
     }
 
     /// Rows and width as the shader's 32-bit parameters. `leading` are the extents of the axes before the last one.
-    fn gpu_extents(&self, tensor: &GpuTensor, leading: &[usize], width: usize) -> Result<[ParamValue; 2], BindError> {
+    pub(super) fn gpu_extents(
+        &self,
+        tensor: &GpuTensor,
+        leading: &[usize],
+        width: usize,
+    ) -> Result<[ParamValue; 2], BindError> {
         // No rows when an axis is empty, however large the others are.
         let rows = if leading.contains(&0) {
             Some(0)
@@ -179,117 +200,5 @@ impl LayerMeta {
             (Some(rows), Ok(width)) => Ok([ParamValue::U32(rows), ParamValue::U32(width)]),
             _ => Err(self.gpu_shape_fault("x", tensor, "rows and width below 2^32".to_owned())),
         }
-    }
-}
-
-impl RmsNormKernel {
-    /// [`Self::forward`] on tensors in GPU memory, into a new tensor.
-    ///
-    /// # Shapes
-    /// `x`: `[..., hidden]`; `weight`: `[hidden]`; both row-major, of one dtype. The result is like `x`.
-    ///
-    /// # Errors
-    /// [`BindError`] naming the argument that breaks the contract, or the device's own error.
-    pub fn forward_gpu(
-        &self,
-        x: &GpuTensor,
-        weight: &GpuTensor,
-        eps: f32,
-        offset: f32,
-    ) -> Result<GpuTensor, BindError> {
-        let meta = &self.meta;
-        let shader = self.route.shader(meta)?;
-        let has_offset = !shader.absent.has(OFFSET);
-        if !has_offset && offset != 0.0 {
-            return Err(meta.option_fault(&RMS_NORM[OFFSET]));
-        }
-        let Some((&hidden, rows)) = x.shape().split_last() else {
-            return Err(meta.gpu_shape_fault("x", x, "[..., hidden]".to_owned()));
-        };
-        if weight.shape() != [hidden] {
-            return Err(meta.gpu_shape_fault("weight", weight, format!("[hidden] = [{hidden}]")));
-        }
-        meta.check_gpu_dtype("x", x, &meta.dtypes)?;
-        meta.check_gpu_dtype("weight", weight, &[x.dtype()])?;
-        meta.check_width("x", hidden)?;
-        let [rows, width] = meta.gpu_extents(x, rows, hidden)?;
-        let out = x.device().empty(x.dtype(), x.shape()).map_err(|source| meta.shader_fault(source))?;
-        let params =
-            [("rows", rows), ("width", width), ("eps", ParamValue::F32(eps)), ("offset", ParamValue::F32(offset))];
-        let params = &params[..if has_offset { 4 } else { 3 }];
-        shader.launch(meta, &[("x", x), ("weight", weight), ("out", &out)], params)?;
-        Ok(out)
-    }
-}
-
-impl ActivationKernel {
-    /// [`Self::forward`] on a tensor in GPU memory, into a new tensor.
-    ///
-    /// # Shapes
-    /// `x`: `[..., width]`, row-major; the result is like `x`.
-    ///
-    /// # Errors
-    /// [`BindError`] naming the argument that breaks the contract, or the device's own error.
-    pub fn forward_gpu(&self, x: &GpuTensor) -> Result<GpuTensor, BindError> {
-        let meta = &self.meta;
-        let shader = self.route.shader(meta)?;
-        let Some((&width, rows)) = x.shape().split_last() else {
-            return Err(meta.gpu_shape_fault("x", x, "[..., width]".to_owned()));
-        };
-        meta.check_gpu_dtype("x", x, &meta.dtypes)?;
-        meta.check_width("x", width)?;
-        let [rows, width] = meta.gpu_extents(x, rows, width)?;
-        let out = x.device().empty(x.dtype(), x.shape()).map_err(|source| meta.shader_fault(source))?;
-        shader.launch(meta, &[("x", x), ("out", &out)], &[("rows", rows), ("width", width)])?;
-        Ok(out)
-    }
-}
-
-impl GatedActivationKernel {
-    /// [`Self::forward`] on a tensor in GPU memory, into a new tensor.
-    ///
-    /// # Shapes
-    /// `x`: `[..., 2 * d]`, row-major; the result is `[..., d]`.
-    ///
-    /// # Errors
-    /// [`BindError`] naming the argument that breaks the contract, or the device's own error.
-    pub fn forward_gpu(&self, x: &GpuTensor) -> Result<GpuTensor, BindError> {
-        self.launch_gpu(x, None)
-    }
-
-    /// [`Self::forward_with_threshold`] on a tensor in GPU memory, into a new tensor.
-    ///
-    /// # Shapes
-    /// As [`Self::forward_gpu`].
-    ///
-    /// # Errors
-    /// As [`Self::forward_gpu`].
-    pub fn forward_with_threshold_gpu(&self, x: &GpuTensor, threshold: f32) -> Result<GpuTensor, BindError> {
-        self.launch_gpu(x, Some(threshold))
-    }
-
-    fn launch_gpu(&self, x: &GpuTensor, threshold: Option<f32>) -> Result<GpuTensor, BindError> {
-        let meta = &self.meta;
-        let shader = self.route.shader(meta)?;
-        self.check_threshold(threshold.is_some())?;
-        let (double, rows) = match x.shape().split_last() {
-            Some((double, rows)) if double % 2 == 0 => (*double, rows),
-            _ => return Err(meta.gpu_shape_fault("x", x, "[..., 2 * d]".to_owned())),
-        };
-        meta.check_gpu_dtype("x", x, &meta.dtypes)?;
-        meta.check_width("out", double / 2)?;
-        let mut shape = rows.to_vec();
-        let [rows, width] = meta.gpu_extents(x, rows, double / 2)?;
-        shape.push(double / 2);
-        let out = x.device().empty(x.dtype(), &shape).map_err(|source| meta.shader_fault(source))?;
-        let tensors = [("x", x), ("out", &out)];
-        match threshold {
-            None => shader.launch(meta, &tensors, &[("rows", rows), ("width", width)])?,
-            Some(threshold) => {
-                let threshold = ("threshold", ParamValue::F32(threshold));
-                shader.launch(meta, &tensors, &[("rows", rows), ("width", width), threshold])?;
-            }
-        }
-        Ok(out)
     }
 }

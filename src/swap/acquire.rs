@@ -175,15 +175,15 @@ impl Acquiring<'_> {
                     expected: spec.contract,
                     actual: kernel.meta().contract,
                 },
-                Ok(kernel) => match fits(spec, &kernel, mode) {
+                Ok(kernel) => {
                     // The rest of a list is for those that this one does not fit.
-                    None => return Ok(()),
-                    // It was had: what it does not fit stands in the report.
-                    Some(_) => {
-                        failed.push(None);
-                        continue;
+                    if fits(spec, &kernel, mode).is_none() {
+                        return Ok(());
                     }
-                },
+                    // It was had: what it does not fit stands in the report.
+                    failed.push(None);
+                    continue;
+                }
             };
             if is_default {
                 self.first_failure.get_or_insert(error);

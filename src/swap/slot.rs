@@ -195,13 +195,11 @@ impl Slots {
     }
 
     /// Plans again for training: layers keep only kernels that have a backward. Whether the model is compiled stays.
-    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn train(&self) -> Report {
         self.change_mode(Mode::training)
     }
 
     /// Plans again for inference. Whether the model is compiled stays.
-    #[expect(clippy::must_use_candidate, reason = "the report is for those who want it")]
     pub fn eval(&self) -> Report {
         self.change_mode(Mode::inference)
     }

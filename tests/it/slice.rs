@@ -228,7 +228,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let mut out = [7.0; 6];
     let result = table.forward(&mut ArrayMut::new(&mut out, &[2, 3]).unwrap(), &ids);
     refused(result, "Embedding: index 2 at position 1 is outside a table of 2 rows");
-    assert_eq!(out, [7.0; 6], "nothing was written");
+    assert!(out.iter().all(|value| value.to_bits() == 7.0_f32.to_bits()), "nothing was written: {out:?}");
 
     let rotary =
         RotaryEmbedding::new(vec![1.0_f32; 4], vec![0.0; 4], [2, 2], RotaryStyle::HalfSplit, &slots, "rotary").unwrap();

@@ -96,6 +96,8 @@ impl View<'_> {
             return 0;
         }
         // SAFETY: the view borrows its extent of elements of this type, one after another, and `position` is one of them.
-        i64::from(unsafe { self.data.cast::<i32>().add(position).read() })
+        let index = unsafe { self.data.cast::<i32>().add(position) };
+        // SAFETY: as above.
+        i64::from(unsafe { index.read() })
     }
 }

@@ -63,9 +63,11 @@ impl Visible {
 /// and gives every layer a clone.
 #[derive(Debug, Clone, Default)]
 pub struct CausalMasks {
-    /// The newer one first.
-    last: Arc<Mutex<[Option<(Visible, Tensor)>; 2]>>,
+    last: Arc<Mutex<Kept>>,
 }
+
+/// Two masks with what is visible in each, the newer one first.
+type Kept = [Option<(Visible, Tensor)>; 2];
 
 impl CausalMasks {
     /// The mask `[q_len, kv_len]`: 0 where query `i` sees key `j`, which is where `j <= i + kv_len - q_len`, and

@@ -56,10 +56,10 @@ pub(super) fn config(top: Map<String, Value>, origin: &str) -> Result<KernelConf
                     return Err(unexpected(&value, "a table of layers", origin, &key));
                 };
                 for (layer, value) in mapping {
-                    add(&mut config, layer, value, origin)?;
+                    add(&mut config, &layer, value, origin)?;
                 }
             }
-            _ => add(&mut config, key, value, origin)?,
+            _ => add(&mut config, &key, value, origin)?,
         }
     }
     // In Transformers local kernels stand alone.
@@ -71,19 +71,19 @@ pub(super) fn config(top: Map<String, Value>, origin: &str) -> Result<KernelConf
     Ok(config)
 }
 
-fn add(config: &mut KernelConfig, key: String, value: Value, origin: &str) -> Result<(), SwapError> {
+fn add(config: &mut KernelConfig, key: &str, value: Value, origin: &str) -> Result<(), SwapError> {
     if matches!(value, Value::Bool(_)) {
-        let near = nearest(&key, RESERVED);
-        return Err(SwapError::config(origin, &key, format!("expected {A_KERNEL}, found a truth value"), near));
+        let near = nearest(key, RESERVED);
+        return Err(SwapError::config(origin, key, format!("expected {A_KERNEL}, found a truth value"), near));
     }
-    let entry = entry(value, origin, &key)?;
-    let before = if PathPattern::is_one(&key) {
-        config.patterns.insert(pattern(&key, origin, &key)?, entry)
+    let entry = entry(value, origin, key)?;
+    let before = if PathPattern::is_one(key) {
+        config.patterns.insert(pattern(key, origin, key)?, entry)
     } else {
-        config.layers.insert(key.clone(), entry)
+        config.layers.insert(key.to_owned(), entry)
     };
     match before {
-        Some(_) => Err(SwapError::config(origin, &key, format!("it stands twice, once in {MAPPING}"), None)),
+        Some(_) => Err(SwapError::config(origin, key, format!("it stands twice, once in {MAPPING}"), None)),
         None => Ok(()),
     }
 }

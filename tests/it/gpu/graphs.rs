@@ -1,10 +1,13 @@
 //! Launches that are recorded once and replayed.
 
+use kernelhub::bind::{BindError, LayerKernel};
 use kernelhub::dtype::DType;
 use kernelhub::gpu::{CommandGraph, Device, GpuError, GpuTensor, ParamValue, Recording, ShaderKernel};
 use kernelhub::hint::Hint as _;
+use kernelhub::variant::DeviceKey;
 
-use super::{device, kernel, noise, u32_of, upload, values};
+use super::{device, kernel, noise, pack_file, u32_of, upload, values};
+use crate::support::native::NativePack;
 
 const ROWS: usize = 3;
 const WIDTH: usize = 40;
@@ -62,7 +65,7 @@ fn a_replay_gives_what_eager_launches_give() {
     // Each seed twice, for a replay must not depend on the one before.
     for seed in [5, 6, 6, 5] {
         eager.set(seed);
-        eager.launches(|kernel, tensors, params| kernel.launch(tensors, params)).unwrap();
+        eager.launches(ShaderKernel::launch).unwrap();
         recorded.set(seed);
         graph.replay().unwrap();
         assert_eq!(values(&recorded.out), values(&eager.out), "seed {seed}");
@@ -113,7 +116,7 @@ fn what_a_replay_cannot_repeat_is_refused_while_recording() {
     refused("downloading", &|_| chain.out.download().map(drop));
     refused("writing", &|_| chain.x.write(&[0; ROWS * WIDTH * 4]));
     refused("waiting", &|_| device.wait());
-    refused("launching outside", &|_| chain.launches(|kernel, tensors, params| kernel.launch(tensors, params)));
+    refused("launching outside", &|_| chain.launches(ShaderKernel::launch));
     refused("launching outside", &|_| device.recorder().map(drop));
     refused("replaying", &|_| earlier.replay());
     refused("recording a graph", &|_| chain.record(&device).map(drop));
@@ -163,5 +166,58 @@ fn a_tensor_takes_bytes_of_its_own_size_alone() {
         assert_eq!(tensor.download().unwrap(), bytes);
         let error = tensor.write(&[0; 8]).unwrap_err();
         assert!(matches!(error, GpuError::SizeMismatch { expected, actual: 8, .. } if expected == count as u64));
+    }
+}
+
+/// A pack with our two shaders, which promise to bear a recording, or only the norm does.
+fn pack(silu_can_compile: bool) -> NativePack {
+    let layers = ["rmsnorm", "activation"].map(|pack| pack_file(&format!("layers/{pack}.toml")));
+    let layers = layers.map(|text| text.split_once("[[layer]]").unwrap().1.to_owned());
+    let silu = if silu_can_compile { layers[1].clone() } else { layers[1].replace("can_compile = true\n", "") };
+    let layers = format!("[[layer]]{}\n[[layer]]{silu}", layers[0]);
+    let texts = ["rms_norm.wgsl", "silu_and_mul.wgsl"].map(|name| (name, pack_file(name).into_bytes()));
+    let texts: Vec<_> = texts.iter().map(|(name, text)| (*name, text.as_slice())).collect();
+    NativePack::shader("recorded", &layers, &texts)
+}
+
+/// Bound layers: what a host calls.
+#[test]
+fn bound_kernels_are_recorded_by_their_own_promise() {
+    if device().is_none() {
+        return;
+    }
+    for silu_can_compile in [true, false] {
+        let pack = pack(silu_can_compile);
+        let hub = pack.hub();
+        let layer = |name| hub.layer(&"kernelhub-tests/recorded@v1".parse().unwrap(), name, DeviceKey::Wgpu).unwrap();
+        let (norm, silu) = (layer("RMSNorm"), layer("SiluAndMul"));
+        assert!(norm.meta().can_compile);
+        let (LayerKernel::RmsNorm(norm), LayerKernel::GatedActivation(silu)) = (&*norm, &*silu) else { panic!() };
+        let device = hub.gpu(DeviceKey::Wgpu).unwrap();
+        let (x, weight) =
+            (upload(&device, &[ROWS, WIDTH], &noise(ROWS * WIDTH, 1)), upload(&device, &[WIDTH], &noise(WIDTH, 2)));
+        let (normed, out) =
+            (norm.forward_gpu(&x, &weight, 1e-5, 0.0).unwrap(), device.empty(DType::F32, &[ROWS, WIDTH / 2]).unwrap());
+        let eager = values(&silu.forward_gpu(&normed).unwrap());
+        let graph = device.record_graph(|recording| {
+            let narrow = norm.record_gpu(recording, &out, &x, &weight, 1e-5, 0.0).unwrap_err();
+            assert!(matches!(narrow, BindError::Shape { argument: "out", .. }), "{narrow}");
+            assert!(silu.forward_gpu(&normed).is_err(), "a new tensor cannot be made here");
+            norm.record_gpu(recording, &normed, &x, &weight, 1e-5, 0.0).map_err(unwrapped)?;
+            silu.record_gpu(recording, &out, &normed, None).map_err(unwrapped)
+        });
+        if !silu_can_compile {
+            assert!(matches!(graph.unwrap_err(), GpuError::NotRecordable { .. }));
+            continue;
+        }
+        graph.unwrap().replay().unwrap();
+        assert_eq!(values(&out), eager);
+    }
+}
+
+fn unwrapped(error: BindError) -> GpuError {
+    match error {
+        BindError::Shader { source, .. } => *source,
+        other => panic!("{other}"),
     }
 }

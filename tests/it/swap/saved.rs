@@ -65,26 +65,27 @@ fn choice() -> impl Strategy<Value = Value> {
     prop_oneof![1 => Just(json!("Disabled")), 3 => kernel(), 1 => list]
 }
 
-fn table(keys: Vec<&'static str>, value: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
-    let keys = prop::sample::subsequence(keys.clone(), 1..=keys.len());
+fn table(keys: &'static [&'static str], value: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
+    let keys = prop::sample::subsequence(keys.to_vec(), 1..=keys.len());
     (keys, prop::collection::vec(value, 10)).prop_map(|(keys, values)| {
         Value::Object(keys.into_iter().map(str::to_owned).zip(values).collect::<Map<_, _>>())
     })
 }
 
 fn entry() -> impl Strategy<Value = Value> {
-    let modes = ["inference", "INFERENCE|TORCH_COMPILE", "training", "training+compile", "fallback"];
-    let by_mode = prop_oneof![choice(), table(modes.to_vec(), choice())];
-    let devices = ["*", "cpu", "cuda", "cuda:80-89", "cuda:90-", "hip", "rocm:115-115", "xpu", "gaudi", "wgpu"];
-    prop_oneof![choice(), table(devices.to_vec(), by_mode)]
+    let modes = &["inference", "INFERENCE|TORCH_COMPILE", "training", "training+compile", "fallback"];
+    let by_mode = prop_oneof![choice(), table(modes, choice())];
+    let devices = &["*", "cpu", "cuda", "cuda:80-89", "cuda:90-", "hip", "rocm:115-115", "xpu", "gaudi", "wgpu"];
+    prop_oneof![choice(), table(devices, by_mode)]
 }
 
 fn config() -> impl Strategy<Value = Value> {
-    let keys = ["RMSNorm", "SiluAndMul", "rotary_pos_emb", "model.layers.*.mlp", "model.layers.0.q-norm", "layer \" 9"];
+    let keys =
+        &["RMSNorm", "SiluAndMul", "rotary_pos_emb", "model.layers.*.mlp", "model.layers.0.q-norm", "layer \" 9"];
     let fusion = entry().prop_map(|kernel| json!([{"members": [["A", "m.*.a"], ["B", "m.*.b"]], "kernel": kernel}]));
     let attention = prop::sample::select(vec!["sdpa", "paged|flash_attention_2", "a/b@v1:f"]);
     let options = (prop::option::of(prop::bool::ANY), prop::option::of(fusion), prop::option::of(attention));
-    (table(keys.to_vec(), entry()), options).prop_map(|(mut top, (inherit, fusion, attention))| {
+    (table(keys, entry()), options).prop_map(|(mut top, (inherit, fusion, attention))| {
         let options = [
             ("inherit", inherit.map(Value::from)),
             ("fusion", fusion),

@@ -155,7 +155,7 @@ fn a_folder_in_a_kernels_place_is_told_in_the_report() {
     let hub = Hub::builder().environment(environment).offline(true).policy(trust::policy()).build().unwrap();
     let report = slots(&[8]).use_kernels(&hub, &config("RMSNorm = 'kernelhub-tests/replaced@v9'")).unwrap();
     let note = format!("kernelhub-tests/replaced is taken from the local folder {}", folder.display());
-    assert_eq!(report.notes, [note.clone()]);
+    assert_eq!(report.notes, std::slice::from_ref(&note));
     assert!(report.to_string().contains(&format!("note: {note}\n")), "{report}");
     assert_eq!(report.swapped(), 1);
 }
