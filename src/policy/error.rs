@@ -188,6 +188,10 @@ fn opt_in(repo: &RepoId, origin: &Origin, is_believed: bool, user: Option<&std::
              {repo} --from local` says so{file}",
             folder.display()
         ),
+        Origin::Archive if owner == "kernelhub" => format!(
+            "`cargo xtask fetch-kernels` signs the kernels of this project and trusts their key; for another build of them, \
+             `kernelhub trust key {owner} KEY` does{file}"
+        ),
         Origin::Archive => format!(
             "an archive can bear any name; `kernelhub trust key {owner} KEY` trusts what {owner:?} has signed, and \
              `kernelhub trust repo {repo} --from archive` trusts it unsigned{file}"

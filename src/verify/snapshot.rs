@@ -12,6 +12,7 @@ use super::walk::{Beside, Found, io_error, not_a_file, open_beside, read_limited
 use super::{VerifiedLibrary, VerifyError, VerifyOptions};
 use crate::digest::{Sha256Digest, Violation, ViolationKind};
 use crate::fetch::{Anchor, Snapshot};
+use crate::manifest::is_outside_digest;
 use crate::manifest::{LAYERS_FILE, LAYERS_SCHEMA, LayerSpec, LayersFile, MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::{RelativePath, RepoId};
 use crate::policy::{Admission, OriginKind};
@@ -216,7 +217,7 @@ impl VerifiedSnapshot {
         self.content.fit(linker)
     }
 
-    /// How many files were hashed, `metadata.json` not counted.
+    /// How many files were held to their digest: `metadata.json` and its signatures are not counted.
     #[must_use]
     pub fn files(&self) -> usize {
         self.content.files
@@ -417,5 +418,5 @@ fn read_metadata(snapshot: &Snapshot) -> Result<Result<Vec<u8>, Violation>, Veri
 }
 
 fn metadata_free_count(digests: &BTreeMap<RelativePath, Sha256Digest>) -> usize {
-    digests.keys().filter(|path| path.as_str() != METADATA_FILE).count()
+    digests.keys().filter(|path| !is_outside_digest(path)).count()
 }

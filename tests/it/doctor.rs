@@ -6,6 +6,10 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::support::native::{NativePack, compile, layer};
+use crate::support::trust;
+
+/// The patient's policy, in its home.
+const POLICY: &str = ".config/kernelhub/policy.toml";
 
 /// The check's own environment, one configured kernel, and nothing of the default table.
 struct Patient {
@@ -21,6 +25,7 @@ impl Patient {
         let config = "inherit = false\n[RMSNorm]\ncpu = \"kernelhub-tests/patient@v1:RMSNorm\"\n\
                       [SiluAndMul]\ntpu = \"kernelhub-tests/patient@v1:RMSNorm\"\n";
         fs::write(folder.path().join("kernels.toml"), config).unwrap();
+        trust::write(&folder.path().join(POLICY), &trust::text("http://127.0.0.1:9"));
         Self { pack, folder }
     }
 
@@ -131,4 +136,15 @@ fn a_damaged_build_in_the_cache_is_found() {
     let failed =
         of(&report, "cache").into_iter().find(|check| check["outcome"] == "failed").expect("the damage is found");
     assert_eq!(failed["stage"], "verify");
+}
+
+#[test]
+fn a_publisher_that_is_not_trusted_is_a_failure_of_the_policy_with_its_advice() {
+    let patient = Patient::new("norm");
+    fs::remove_file(patient.folder.path().join(POLICY)).unwrap();
+    let (code, report) = patient.json();
+    assert_eq!(code, Some(1), "{report:#}");
+    let failed: Vec<_> = of(&report, "kernel").into_iter().filter(|check| check["outcome"] == "failed").collect();
+    assert_eq!((failed.len(), &failed[0]["stage"]), (1, &"policy".into()), "{report:#}");
+    assert!(failed[0]["hint"].as_str().unwrap().contains("`kernelhub trust "), "{report:#}");
 }

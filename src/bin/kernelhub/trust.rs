@@ -171,7 +171,9 @@ fn show(as_json: bool) -> Result<(), Failure> {
         println!("policy     {file}");
     }
     println!("signature  {}", policy.signature_mode());
-    BUILT_IN.iter().for_each(|line| println!("built in   {line}"));
+    for line in &BUILT_IN {
+        println!("built in   {line}");
+    }
     policy.statements().iter().for_each(|line| println!("stated     {line}"));
     Ok(())
 }
