@@ -339,7 +339,9 @@ fn blocks_go_back_and_a_cache_refuses_what_it_cannot_hold() {
         let error = cache.reserve(&many, added).unwrap_err().to_string();
         assert!(error.contains("8 is its capacity"), "{error}");
     }
-    many.map(|sequence| cache.end(sequence).unwrap());
+    for sequence in many {
+        cache.end(sequence).unwrap();
+    }
     let (a, b) = (cache.begin(), cache.begin());
     let old = cache.reserve(&[a], 3).unwrap();
     assert_eq!((cache.free_blocks(), cache.len_of(a).unwrap()), (2, 3));
