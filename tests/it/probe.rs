@@ -178,6 +178,11 @@ fn program(home: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     for name in ["KERNELS_CACHE", "HF_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "LOCAL_KERNELS"] {
         command.env_remove(name);
     }
+    // A folder's kernel has the owner `local`: whoever names folders trusts it, as the tests do.
+    let policy = home.join("policy.toml");
+    let local = "\n[[publisher]]\nname = \"local\"\ntrust = true\nfrom = [\"local\"]\n";
+    crate::support::trust::write(&policy, &(crate::support::trust::text("http://127.0.0.1:9") + local));
+    command.env("KERNELHUB_POLICY", &policy);
     let output =
         command.env("HF_HOME", home).env("HF_ENDPOINT", "http://127.0.0.1:9").args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

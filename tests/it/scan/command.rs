@@ -28,6 +28,7 @@ impl Home {
             command.env_remove(name);
         }
         command.env("HF_HOME", self.folder.path()).env("HF_ENDPOINT", &self.endpoint);
+        command.env("KERNELHUB_POLICY", crate::support::trust::file(&self.endpoint));
         let output = command.args(arguments).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
@@ -127,7 +128,7 @@ fn an_archive_is_verified_whole_and_every_violation_is_listed() {
 
 #[test]
 fn a_kernel_of_the_hub_is_verified_by_what_its_commit_says() {
-    const REPO: &str = "verify-tests/norm";
+    const REPO: &str = "o/verified";
     let mut published = Published::new(REPO, 1);
     published.files.clear();
     let files = [("layers.toml", LAYERS.as_bytes().to_vec()), ("libx.so", library()), ("doc.txt", b"text".to_vec())];
@@ -158,7 +159,7 @@ fn a_kernel_of_the_hub_is_verified_by_what_its_commit_says() {
 
 #[test]
 fn a_library_that_is_published_as_unsafe_is_refused_and_not_fetched_again() {
-    const REPO: &str = "verify-tests/stack";
+    const REPO: &str = "o/stack";
     let mut published = Published::new(REPO, 1);
     published.files.clear();
     let stack = compile_c("helper.c", "", &["-Wl,-z,execstack"]);

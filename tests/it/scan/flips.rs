@@ -14,7 +14,7 @@ use crate::support::hub::{FakeHub, Published, builder};
 use crate::support::native::compile_c;
 use crate::support::packs::{LAYERS, VARIANT};
 
-const REPO: &str = "flip-tests/norm";
+const REPO: &str = "o/flips";
 const POSITIONS: usize = 1000;
 
 /// Numbers that look random and are the same in every run.
