@@ -152,7 +152,7 @@ fn f39_training_never_takes_an_inference_kernel_and_eval_brings_it_back() {
         let training = slots.train();
         assert_eq!(training.swapped(), 0);
         let norm = &training.layers[0].outcome;
-        assert_eq!(*norm, Outcome::Reference(Reason::NotMapped { device: DeviceKey::Cpu, mode: Mode::Inference }));
+        assert_eq!(*norm, Outcome::Reference(Reason::NotMapped { device: DeviceKey::Cpu, mode: Mode::Training }));
         assert_eq!(slots.eval(), inference);
     }
     // A kernel that says that it has no backward takes no part in training, whatever it was registered for.
