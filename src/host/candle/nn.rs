@@ -8,7 +8,7 @@
 //! | constructor | layer in kernel mappings |
 //! |---|---|
 //! | [`rms_norm`], [`host_rms_norm`] | `RMSNorm`, `AddRMSNorm` |
-//! | [`layer_norm`], [`layer_norm_no_bias`] | `LayerNorm` |
+//! | [`layer_norm()`], [`layer_norm_no_bias`] | `LayerNorm` |
 //! | [`linear`](fn@linear), [`linear_no_bias`], [`linear_b`] | `Linear` |
 //! | [`embedding`](fn@embedding) | `Embedding` |
 //! | [`activation`](fn@activation) | `Silu`, `Gelu`, ... |
