@@ -61,6 +61,7 @@ use crate::policy::Policy;
 use crate::probe::{ProbeOptions, ProbeReport, probe};
 use crate::swap::KernelSource;
 use crate::variant::{DeviceKey, Variant};
+use crate::verify::elf::ScanRules;
 use crate::verify::{VerifiedSnapshot, VerifyOptions};
 
 /// The owner of this project's own kernels.
@@ -201,8 +202,12 @@ impl Hub {
         fetched.requests = session.cost.requests();
         fetched.bytes_fetched = session.cost.bytes();
         let clock = Instant::now();
-        let probe =
-            self.probe.as_ref().map(|options| self.ask_child(&fetched.snapshot, options)).transpose()?.flatten();
+        let probe = self
+            .probe
+            .as_ref()
+            .map(|options| Self::ask_child(&fetched.snapshot, snapshot.rules(), options))
+            .transpose()?
+            .flatten();
         let code = self.load(&snapshot, device)?;
         let mut notes = notes;
         match &code {
@@ -229,16 +234,20 @@ impl Hub {
         let (cancel, cost) = (Cancel::default(), Cost::default());
         let session = Session::new(&*self.progress, &cancel, &cost);
         let build = self.fetch_verified(&self.find(repo, &revision.into(), device, &session)?, &session)?;
-        let report = probe(&build.fetched.snapshot, &self.verify.rules, options)?;
+        let report = probe(&build.fetched.snapshot, build.snapshot.rules(), options)?;
         Ok((build, report))
     }
 
-    /// Has a child process load a build that has a library.
-    fn ask_child(&self, snapshot: &Snapshot, options: &ProbeOptions) -> Result<Option<ProbeReport>, HubError> {
+    /// Has a child process load a build that has a library, by the rules that it was scanned by here.
+    fn ask_child(
+        snapshot: &Snapshot,
+        rules: &ScanRules,
+        options: &ProbeOptions,
+    ) -> Result<Option<ProbeReport>, HubError> {
         if matches!(snapshot.variant(), Variant::Shader(_)) {
             return Ok(None);
         }
-        Ok(Some(probe(snapshot, &self.verify.rules, options)?))
+        Ok(Some(probe(snapshot, rules, options)?))
     }
 
     /// Tells whoever watches of what the scan of libraries warns of.

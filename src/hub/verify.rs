@@ -88,7 +88,9 @@ impl Hub {
             build.violations = incomplete(&build.entry);
             return build;
         };
-        match inspect_with(snapshot, &self.verify) {
+        // What the policy refuses beside the program's own rules, a load would refuse.
+        let options = self.verify.clone().rules(self.verify.rules.with_policy(self.policy.elf()));
+        match inspect_with(snapshot, &options) {
             Ok(verified) => {
                 (build.files, build.bytes) = (verified.files(), verified.bytes());
                 let fit = linker.map(|linker| verified.fit(linker)).unwrap_or_default();

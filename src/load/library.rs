@@ -97,6 +97,8 @@ impl KernelLibrary {
         // The lock is held while loading, so that two threads never load the same bytes twice.
         let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = mapped.get(&bytes.sha256()) {
+            // Whoever had it loaded may have been asked for less.
+            Self::refuse(bytes, snapshot.findings())?;
             return known.map_err(|fault| fault.of(bytes.path()));
         }
         let findings = Self::scan(snapshot, bytes, &mapped)?;
@@ -125,10 +127,16 @@ impl KernelLibrary {
             findings
                 .extend(theirs.and_then(|theirs| shared_symbols(name, facts, theirs, &other.path, snapshot.rules())));
         }
+        Self::refuse(bytes, &findings)?;
+        Ok(findings)
+    }
+
+    /// An error with every finding that is refused.
+    fn refuse(bytes: &VerifiedLibrary, findings: &[Finding]) -> Result<(), LoadError> {
         let refused = findings.iter().filter(|finding| finding.severity == Severity::Refuse);
         let violations: Vec<Violation> = refused.map(Finding::violation).collect();
         if violations.is_empty() {
-            return Ok(findings);
+            return Ok(());
         }
         Err(LoadError::Unfit { path: bytes.path().to_owned(), violations })
     }

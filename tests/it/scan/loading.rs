@@ -93,6 +93,10 @@ fn f30_two_kernels_that_share_a_static_are_warned_of_and_refused_on_request() {
     assert!(error.violations().iter().any(|violation| violation.kind == ViolationKind::UniqueSymbols), "{error}");
     assert!(!fs::read_to_string("/proc/self/maps").unwrap().contains("libunique-three.so"), "refused before it ran");
 
+    // Loaded already for somebody who asked for less: refused to who asks for more.
+    let Err(HubError::Load(error)) = get(&one, stricter) else { panic!("it was handed out") };
+    assert!(error.violations().iter().any(|violation| violation.kind == ViolationKind::UniqueSymbols), "{error}");
+
     // Built for it, each has its own.
     let apart = |value: &str| compile_c("shared_static.cpp", value, &["-fno-gnu-unique"]);
     let (one, two) = (pack("apart-one", &apart("one")), pack("apart-two", &apart("two")));
