@@ -31,6 +31,7 @@
 //! None of them changes what is verified, and none opens the network by itself.
 
 pub mod bind;
+pub mod device;
 pub mod digest;
 pub mod dtype;
 pub mod elf;

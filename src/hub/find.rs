@@ -135,7 +135,7 @@ impl Hub {
         loop {
             let outcome = {
                 let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-                let system = if device == DeviceKey::Cpu { &machine.system } else { machine.with_adapters() };
+                let system = machine.with(device);
                 choose(&builds.candidates, system, &Request::device(device))
             };
             let (chosen, resolution) = match outcome {

@@ -25,6 +25,7 @@ pub mod linker;
 mod mask;
 mod native;
 mod os;
+mod show;
 mod table;
 
 use std::collections::BTreeSet;
@@ -145,6 +146,16 @@ impl SystemInfo {
         self.notes.retain(|note| !found.notes.contains(note));
         self.notes.extend(found.notes);
         self.unprobed.remove(&key);
+    }
+
+    /// Looks for the devices of one key by every way there is: its native driver, and wgpu for the keys that adapters
+    /// have. Does nothing for `cpu`.
+    pub fn probe_key(&mut self, key: DeviceKey, environment: &Environment) {
+        self.probe_native(key, environment);
+        #[cfg(feature = "wgpu")]
+        if matches!(key, DeviceKey::Wgpu | DeviceKey::Xpu) {
+            self.probe_adapters();
+        }
     }
 
     /// Asks wgpu for its adapters and adds them to the devices. Starts the GPU drivers: 0.2 s and more, and a driver
