@@ -16,6 +16,7 @@
 
 #[cfg(feature = "wgpu")]
 mod adapters;
+mod command;
 mod cpu;
 mod device;
 mod environment;

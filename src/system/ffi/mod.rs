@@ -3,6 +3,7 @@
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc;
+pub(super) mod level_zero;
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(super) use glibc::glibc_version;
