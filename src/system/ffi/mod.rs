@@ -1,8 +1,15 @@
 //! Calls into libraries that have no safe wrapper among our dependencies: the C library, and drivers that are opened at
 //! run time.
 
+mod driver;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc;
+mod libcuda;
+mod nvml;
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(super) use glibc::glibc_version;
+
+pub(super) use driver::OpenError;
+pub(super) use libcuda::{CAPABILITY_MAJOR, CAPABILITY_MINOR, CudaFailure, LibCuda};
+pub(super) use nvml::{Nvml, NvmlDevice, NvmlFailure, Pci};

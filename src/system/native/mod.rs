@@ -5,9 +5,11 @@
 
 mod cuda;
 mod hpu;
+mod list;
 mod mps;
 mod neuron;
 mod npu;
+mod pci;
 mod rocm;
 mod tpu;
 mod xpu;
