@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 #[cfg(feature = "cli")]
 mod doctor;
+mod drivers;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]

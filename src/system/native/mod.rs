@@ -6,9 +6,11 @@
 mod cuda;
 mod files;
 mod hpu;
+mod list;
 mod mps;
 mod neuron;
 mod npu;
+mod pci;
 mod rocm;
 mod tpu;
 mod xpu;

@@ -1,0 +1,94 @@
+//! Where no driver answers: what stands on the PCI bus, and what it lacks. Such a GPU is a note and no device, because
+//! nothing could run on it.
+
+use super::super::Found;
+use super::super::pci::{self, ACCELERATOR, DISPLAY, PciDevice};
+use super::VISIBLE;
+use super::by_driver::{says_no_device, words};
+use crate::system::environment::Environment;
+use crate::system::ffi::{CudaFailure, NvmlFailure, OpenError};
+use crate::system::mask::Mask;
+use crate::variant::DeviceKey;
+
+const VENDOR: u16 = 0x10de;
+/// The most GPUs that a note names.
+const MAX_NAMED: usize = 8;
+
+pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFailure) -> Found {
+    let mut found = Found::default();
+    let hardware = hardware(environment);
+    if says_no_device(cuda)
+        && let Some(value) = environment.setting(VISIBLE).filter(|_| !hardware.is_empty())
+    {
+        // The driver runs, so it is the mask.
+        let effect = format!("hides all {}", hardware.len());
+        found.masks.push(Mask::new(DeviceKey::Cuda, VISIBLE, value, effect));
+        found.notes.push(format!("{VISIBLE}={value} hides every NVIDIA GPU; without NVML they cannot be listed"));
+        return found;
+    }
+    let mut reasons = Vec::new();
+    match nvml {
+        NvmlFailure::Open(OpenError::Absent) => {}
+        NvmlFailure::Open(OpenError::Broken(reason)) => reasons.push(format!("NVML cannot be opened: {reason}")),
+        // On a machine without a GPU, a driver that is installed is not loaded, and that is no fault.
+        NvmlFailure::Start(error) if error.is_not_loaded() && hardware.is_empty() => {}
+        NvmlFailure::Start(error) => reasons.push(error.to_string()),
+    }
+    match cuda {
+        CudaFailure::Open(OpenError::Absent) => {}
+        CudaFailure::Start(error) if hardware.is_empty() && (error.is_no_device() || error.is_stub()) => {}
+        // With the kernel's part missing, it says what NVML said in other words.
+        CudaFailure::Start(_) if !reasons.is_empty() || hardware.is_empty() => {}
+        failure => reasons.push(words(failure)),
+    }
+    if hardware.is_empty() {
+        found.notes.extend(reasons.into_iter().map(|reason| format!("NVIDIA's driver cannot be used: {reason}")));
+        return found;
+    }
+    let named: Vec<&str> = hardware.iter().take(MAX_NAMED).map(String::as_str).collect();
+    let count = hardware.len();
+    let what = if count == 1 { "1 NVIDIA GPU is".to_owned() } else { format!("{count} NVIDIA GPUs are") };
+    let module = module_version(environment).map_or_else(
+        || "install NVIDIA's driver".to_owned(),
+        |version| format!("the kernel module {version} is loaded; install the libraries of the same version"),
+    );
+    let reasons = if reasons.is_empty() {
+        "neither NVML (libnvidia-ml.so.1) nor the CUDA driver (libcuda.so.1) is installed".to_owned()
+    } else {
+        reasons.join("; ")
+    };
+    found.notes.push(format!(
+        "{what} on the PCI bus ({}) and cannot be used: {reasons}. {module}; a container has to be started with the \
+         GPUs, as by `--gpus all`",
+        named.join(", ")
+    ));
+    found
+}
+
+/// The GPUs of the machine, a word each: by the driver's own folder, else by the PCI bus.
+pub(super) fn hardware(environment: &Environment) -> Vec<String> {
+    let folder = environment.path("proc/driver/nvidia/gpus");
+    let driven: Vec<String> = pci::entries(&folder)
+        .into_iter()
+        .map(|address| {
+            let text = pci::text(&folder.join(&address).join("information")).unwrap_or_default();
+            let model = text.lines().find_map(|line| line.strip_prefix("Model:")).map(str::trim);
+            match model.filter(|model| !model.is_empty()) {
+                Some(model) => format!("{address} {model}"),
+                None => address,
+            }
+        })
+        .collect();
+    if !driven.is_empty() {
+        return driven;
+    }
+    let gpus = pci::of_vendor(environment, VENDOR);
+    let gpus = gpus.iter().filter(|device| [DISPLAY, ACCELERATOR].contains(&device.base_class()));
+    gpus.map(|device: &PciDevice| format!("{} {}", device.address, device.id())).collect()
+}
+
+/// The version of the kernel's part of the driver, when it is loaded.
+pub(super) fn module_version(environment: &Environment) -> Option<String> {
+    let text = pci::text(&environment.path("sys/module/nvidia/version"))?;
+    Some(text.trim().to_owned()).filter(|version| !version.is_empty())
+}
