@@ -83,7 +83,13 @@ impl Devices {
         let others = others.collect();
         // The faults and advice that probing left, such as a driver that is not installed.
         let notes = self.system.notes.clone();
-        let masks = self.system.masks.iter().filter(|mask| mask.key == key).cloned().collect();
+        // Those that hide something, and not those that were only read.
+        let hides = |variable: &str| {
+            let by =
+                |device: &Listed| device.masked_by.as_deref().and_then(|by| by.split('=').next()) == Some(variable);
+            own.iter().any(by)
+        };
+        let masks = self.system.masks.iter().filter(|mask| mask.key == key && hides(&mask.variable)).cloned().collect();
         if own.iter().any(|device| device.masked_by.is_some() && target.index().is_none_or(|i| own_covers(&own, i))) {
             return DeviceError::Hidden { target, devices: own, masks };
         }
@@ -104,6 +110,7 @@ fn processor(system: &SystemInfo) -> DeviceInfo {
     let name = system.cpu.model.clone().unwrap_or_else(|| "the processor".to_owned());
     let mut device = DeviceInfo::new(DeviceKey::Cpu, 0, name, Route::Native);
     device.memory_bytes = system.cpu.memory_bytes;
+    device.api = system.arch.map(|arch| arch.as_str().to_owned());
     device.physical_index = Some(0);
     let (native, emulated) = system.cpu.dtypes();
     device.dtypes = Some(native);

@@ -33,6 +33,7 @@ fn masked() -> Devices {
     let hidden = |physical| DeviceInfo { masked_by: Some(mask.to_owned()), ..seen(physical, physical) };
     let mut devices = machine([seen(0, 2), seen(1, 0), hidden(1), hidden(3)]);
     devices.system.masks.push(Mask::new(DeviceKey::Cuda, "CUDA_VISIBLE_DEVICES", "2,0", "hides 2 of 4"));
+    devices.system.masks.push(Mask::new(DeviceKey::Cuda, "CUDA_DEVICE_ORDER", "PCI_BUS_ID", "orders by PCI address"));
     devices
 }
 
@@ -82,7 +83,8 @@ fn what_cannot_be_used_is_an_error_that_lists_what_is_there() {
     for part in ["cuda:3", "CUDA_VISIBLE_DEVICES=\"2,0\" (hides 2 of 4)", "cuda:0 (cuda card 0)", "hidden by"] {
         assert!(text.contains(part), "{part:?} in {text}");
     }
-    assert!(error.hint().unwrap().contains("CUDA_VISIBLE_DEVICES"));
+    assert!(!text.contains("CUDA_DEVICE_ORDER"), "it hides nothing: {text}");
+    assert_eq!(error.hint().unwrap(), "change or unset CUDA_VISIBLE_DEVICES, or ask for a visible device");
 
     let error = select(&devices, "cuda:4").unwrap_err();
     assert!(matches!(error, DeviceError::Missing { .. }), "no mask hides a fifth of four: {error}");

@@ -43,10 +43,13 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
     }
     let mut settings = settings::read(environment);
     let drivers = drivers(environment, &cards, &settings, &mut notes);
-    if !cards.is_empty() || drivers.as_ref().is_some_and(|drivers| drivers.iter().any(|driver| !driver.devices.is_empty())) {
+    if !cards.is_empty()
+        || drivers.as_ref().is_some_and(|drivers| drivers.iter().any(|driver| !driver.devices.is_empty()))
+    {
         let runtime = sycl::runtime(environment);
         settings.backend_version = runtime.as_ref().and_then(|runtime| runtime.version);
-        notes.extend(runtime.filter(|runtime| runtime.version.is_none()).map(|runtime| sycl::unknown_version(&runtime)));
+        notes
+            .extend(runtime.filter(|runtime| runtime.version.is_none()).map(|runtime| sycl::unknown_version(&runtime)));
     }
     let machine = machine::assemble(cards, drivers, &settings);
     let masks = settings::masks(environment, &settings, &machine);
@@ -82,7 +85,9 @@ fn drivers(
             Some(drivers)
         }
         // A driver whose mask hides all that it has says that there is none.
-        Err(Unanswered::LevelZero(LevelZeroError::NoDriver(_))) if machine::hides_all(cards, settings) => Some(Vec::new()),
+        Err(Unanswered::LevelZero(LevelZeroError::NoDriver(_))) if machine::hides_all(cards, settings) => {
+            Some(Vec::new())
+        }
         Err(error) if !cards.is_empty() => {
             notes.push(match error {
                 Unanswered::LevelZero(LevelZeroError::Loader(_) | LevelZeroError::NoDriver(_)) => {
@@ -123,8 +128,7 @@ fn ask() -> Result<(Vec<Driver>, Vec<String>), Unanswered> {
     let deadline = Instant::now() + TIME_LIMIT;
     let left = || deadline.saturating_duration_since(Instant::now());
     let busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut busy, _) =
-        DONE.wait_timeout_while(busy, left(), |busy| *busy).unwrap_or_else(PoisonError::into_inner);
+    let (mut busy, _) = DONE.wait_timeout_while(busy, left(), |busy| *busy).unwrap_or_else(PoisonError::into_inner);
     if *busy {
         return Err(Unanswered::Hung);
     }
