@@ -4,6 +4,7 @@
 mod driver;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc;
+pub(super) mod level_zero;
 mod libcuda;
 mod nvml;
 

@@ -4,6 +4,7 @@
 //! files. What was tested on such trees only, and never on the real device, is said at the top of each file.
 
 mod cuda;
+mod files;
 mod hpu;
 mod list;
 mod mps;

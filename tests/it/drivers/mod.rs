@@ -4,6 +4,7 @@
 mod cuda;
 mod cuda_hostile;
 mod cuda_real;
+mod rocm;
 
 use std::fs;
 
