@@ -17,8 +17,8 @@ use std::ptr;
 use libloading::Library;
 
 use abi::{
-    DeviceProperties, DriverGet, DriverProperties, ExtensionProperties, Handle, Init, InitDriverType, InitDrivers, ListOf,
-    MemoryProperties, ModuleProperties, NAME_BYTES, PciProperties, PropertiesOf,
+    DeviceProperties, DriverGet, DriverProperties, ExtensionProperties, Handle, Init, InitDriverType, InitDrivers,
+    ListOf, MemoryProperties, ModuleProperties, NAME_BYTES, PciProperties, PropertiesOf,
 };
 
 /// The most handles, extensions or memories that one call may bring.
@@ -290,10 +290,7 @@ impl Functions {
 }
 
 /// Handles that may be asked: a null one, which no driver should give, would be followed.
-fn handles(
-    function: &'static str,
-    call: impl Fn(*mut u32, *mut Handle) -> u32,
-) -> Result<Vec<Handle>, LevelZeroError> {
+fn handles(function: &'static str, call: impl Fn(*mut u32, *mut Handle) -> u32) -> Result<Vec<Handle>, LevelZeroError> {
     let mut found = list(function, ptr::null_mut(), call)?;
     found.retain(|handle: &Handle| !handle.is_null());
     Ok(found)

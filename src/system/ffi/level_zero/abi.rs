@@ -105,7 +105,6 @@ pub(super) struct PciProperties {
     pub(super) max_bandwidth: i64,
 }
 
-
 impl DriverProperties {
     pub(super) const fn empty() -> Self {
         Self { stype: 0x1, next: ptr::null_mut(), uuid: [0; 16], driver_version: 0 }

@@ -151,9 +151,9 @@ fn shown(drivers: Vec<Driver>, cards: &mut Vec<Card>) -> Vec<Shown> {
         let version = driver.version;
         let text = format!("{}.{}.{}", version >> 24, version >> 16 & 0xff, version & 0xffff);
         for device in driver.devices.into_iter().filter(|device| device.kind == GPU && device.vendor_id == INTEL) {
-            let address = device.pci_address.map(|[domain, bus, device, function]| {
-                format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
-            });
+            let address = device
+                .pci_address
+                .map(|[domain, bus, device, function]| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"));
             let known = match &address {
                 Some(address) => cards.iter().position(|card| card.pci_address == *address),
                 // Without an address, tiles of one card have the kernel's card in common with nobody.
@@ -176,7 +176,8 @@ fn shown(drivers: Vec<Driver>, cards: &mut Vec<Card>) -> Vec<Shown> {
     for (index, card) in cards.iter_mut().enumerate() {
         let of_card = || found.iter().filter(|shown| shown.card == index);
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let named = of_card().filter(|shown| shown.device.flags & SUBDEVICE != 0).map(|shown| shown.device.subdevice_id);
+        let named =
+            of_card().filter(|shown| shown.device.flags & SUBDEVICE != 0).map(|shown| shown.device.subdevice_id);
         let most = [
             count(of_card().count()),
             of_card().map(|shown| count(shown.device.tiles.len())).max().unwrap_or(0),
@@ -216,7 +217,14 @@ fn observed(shown: &[Shown], cards: &[Card], settings: &Settings) -> Option<Hier
 }
 
 /// The place in the driver's list of the device that a unit is.
-fn find(unit: &Unit, card: usize, all: &[Unit], order: &[usize], shown: &[Shown], placed: &[Option<usize>]) -> Option<usize> {
+fn find(
+    unit: &Unit,
+    card: usize,
+    all: &[Unit],
+    order: &[usize],
+    shown: &[Shown],
+    placed: &[Option<usize>],
+) -> Option<usize> {
     let of_card: Vec<usize> = (0..shown.len()).filter(|place| shown[*place].card == card).collect();
     let visible: Vec<&Unit> = all.iter().filter(|unit| unit.visible && order[unit.card as usize] == card).collect();
     if visible.len() == of_card.len() {
@@ -241,9 +249,9 @@ fn of_driver(shown: &Shown, place: usize) -> DeviceInfo {
     info.memory_bytes = device.memory_bytes.filter(|bytes| *bytes > 0);
     info.api = Some("Level Zero".to_owned());
     info.driver = Some(driver.clone());
-    info.pci_address = device.pci_address.map(|[domain, bus, device, function]| {
-        format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
-    });
+    info.pci_address = device
+        .pci_address
+        .map(|[domain, bus, device, function]| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"));
     info.pci_id = Some(format!("{:04x}:{:04x}", device.vendor_id, device.device_id));
     info.uuid = (device.uuid != [0; 16]).then(|| uuid(device.uuid));
     let tiles = u32::try_from(device.tiles.len()).unwrap_or(u32::MAX);

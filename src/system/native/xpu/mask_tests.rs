@@ -101,7 +101,9 @@ fn what_is_not_there_hides_everything_else_and_is_said() {
 
 #[test]
 fn what_ends_a_process_is_known_and_hides_everything() {
-    for mask in ["a", ",", ",0", "0,,1", "0,a", "0. ,1", ".0", ".", " ", "0.a", "0.1.2.3", "99999999999999999999", "-", "0,x1"] {
+    for mask in
+        ["a", ",", ",0", "0,,1", "0,a", "0. ,1", ".0", ".", " ", "0.a", "0.1.2.3", "99999999999999999999", "-", "0,x1"]
+    {
         let read = AffinityMask::read(mask).unwrap();
         assert!(read.fatal(), "{mask:?}");
         assert_eq!(visible(Composite, &CARDS, mask), [], "{mask:?}");

@@ -7,7 +7,8 @@
 //! Level Zero is tested against a driver library of the tests' own behind the real loader; sysfs on described trees. An
 //! Intel GPU was never at hand.
 //!
-//! A described machine ([`Environment::root`]) is never asked by Level Zero: the drivers of this machine would answer.
+//! For a described machine ([`Environment::root`]) no driver is asked, since those of this machine would answer, unless
+//! its description names one (`ZE_ENABLE_ALT_DRIVERS`, which the loader reads from the process's environment).
 
 mod machine;
 mod mask;
@@ -43,10 +44,13 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
     }
     let mut settings = settings::read(environment);
     let drivers = drivers(environment, &cards, &settings, &mut notes);
-    if !cards.is_empty() || drivers.as_ref().is_some_and(|drivers| drivers.iter().any(|driver| !driver.devices.is_empty())) {
+    if !cards.is_empty()
+        || drivers.as_ref().is_some_and(|drivers| drivers.iter().any(|driver| !driver.devices.is_empty()))
+    {
         let runtime = sycl::runtime(environment);
         settings.backend_version = runtime.as_ref().and_then(|runtime| runtime.version);
-        notes.extend(runtime.filter(|runtime| runtime.version.is_none()).map(|runtime| sycl::unknown_version(&runtime)));
+        notes
+            .extend(runtime.filter(|runtime| runtime.version.is_none()).map(|runtime| sycl::unknown_version(&runtime)));
     }
     let machine = machine::assemble(cards, drivers, &settings);
     let masks = settings::masks(environment, &settings, &machine);
@@ -64,12 +68,10 @@ fn drivers(
     settings: &machine::Settings,
     notes: &mut Vec<String>,
 ) -> Option<Vec<Driver>> {
+    let named = environment.setting("ZE_ENABLE_ALT_DRIVERS").is_some_and(|drivers| !drivers.is_empty());
     // Linux under Windows has its GPUs behind this device, and no cards.
-    let likely = !cards.is_empty()
-        || cfg!(windows)
-        || environment.path("dev/dxg").exists()
-        || environment.setting("ZE_ENABLE_ALT_DRIVERS").is_some_and(|drivers| !drivers.is_empty());
-    if environment.root.is_some() || !likely {
+    let likely = !cards.is_empty() || cfg!(windows) || environment.path("dev/dxg").exists();
+    if !named && (environment.root.is_some() || !likely) {
         return None;
     }
     if settings.mask.as_ref().is_some_and(mask::AffinityMask::fatal) {
@@ -82,7 +84,9 @@ fn drivers(
             Some(drivers)
         }
         // A driver whose mask hides all that it has says that there is none.
-        Err(Unanswered::LevelZero(LevelZeroError::NoDriver(_))) if machine::hides_all(cards, settings) => Some(Vec::new()),
+        Err(Unanswered::LevelZero(LevelZeroError::NoDriver(_))) if machine::hides_all(cards, settings) => {
+            Some(Vec::new())
+        }
         Err(error) if !cards.is_empty() => {
             notes.push(match error {
                 Unanswered::LevelZero(LevelZeroError::Loader(_) | LevelZeroError::NoDriver(_)) => {
@@ -123,8 +127,7 @@ fn ask() -> Result<(Vec<Driver>, Vec<String>), Unanswered> {
     let deadline = Instant::now() + TIME_LIMIT;
     let left = || deadline.saturating_duration_since(Instant::now());
     let busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut busy, _) =
-        DONE.wait_timeout_while(busy, left(), |busy| *busy).unwrap_or_else(PoisonError::into_inner);
+    let (mut busy, _) = DONE.wait_timeout_while(busy, left(), |busy| *busy).unwrap_or_else(PoisonError::into_inner);
     if *busy {
         return Err(Unanswered::Hung);
     }
@@ -163,6 +166,3 @@ impl SystemInfo {
             .any(|device| device.route == Route::Native && device.api.as_deref() != Some("sysfs"))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -81,7 +81,9 @@ fn hierarchy(value: &str, settings: &Settings, machine: &Machine) -> Mask {
             error = Some(format!("the driver does not know {set}"));
             effect = format!("none: {effect}");
         }
-        Some(_) if machine.topology.iter().all(|tiles| *tiles == 1) => effect.push_str("; no card has more than one tile"),
+        Some(_) if machine.topology.iter().all(|tiles| *tiles == 1) => {
+            effect.push_str("; no card has more than one tile")
+        }
         Some(_) => {}
     }
     let mut mask = Mask::new(DeviceKey::Xpu, HIERARCHY, value, effect);
@@ -91,7 +93,12 @@ fn hierarchy(value: &str, settings: &Settings, machine: &Machine) -> Mask {
 
 fn affinity(value: &str, settings: &Settings, machine: &Machine) -> Mask {
     let Some(mask) = &settings.mask else {
-        return Mask::new(DeviceKey::Xpu, AFFINITY, value, "hides nothing: Intel's driver takes an empty mask for none");
+        return Mask::new(
+            DeviceKey::Xpu,
+            AFFINITY,
+            value,
+            "hides nothing: Intel's driver takes an empty mask for none",
+        );
     };
     let total = machine.devices.len();
     let hidden = machine.devices.iter().filter(|device| device.masked_by.is_some()).count();

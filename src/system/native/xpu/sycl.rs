@@ -35,7 +35,8 @@ pub(super) fn runtime(environment: &Environment) -> Option<Runtime> {
     let prefixes = environment.python_prefixes.iter().map(|prefix| prefix.join("lib"));
     let folders = environment.library_path.iter().filter(|folder| folder.is_absolute()).cloned();
     folders.chain(prefixes).chain(toolkits.into_iter().rev().map(|(_, folder)| folder)).find_map(|folder| {
-        let library = SONAMES.rev().map(|number| folder.join(format!("libsycl.so.{number}"))).find(|file| file.is_file())?;
+        let library =
+            SONAMES.rev().map(|number| folder.join(format!("libsycl.so.{number}"))).find(|file| file.is_file())?;
         Some(Runtime { version: version(&library), library })
     })
 }
@@ -64,7 +65,8 @@ fn of_toolkit(folder: &Path) -> Option<Version> {
     let folder = folder.canonicalize().ok()?;
     let version = folder.parent()?;
     let compiler = version.parent()?;
-    (compiler.file_name()? == "compiler" && folder.file_name()? == "lib").then(|| version.file_name()?.to_str()?.parse().ok())?
+    (compiler.file_name()? == "compiler" && folder.file_name()? == "lib")
+        .then(|| version.file_name()?.to_str()?.parse().ok())?
 }
 
 /// What `ONEAPI_DEVICE_SELECTOR` does. It is SYCL's own: it hides nothing from Level Zero, and so from nobody who does
@@ -80,7 +82,8 @@ pub(super) fn selector(value: &str) -> Mask {
             Some(term) => (&mut discards, term),
             None => (&mut accepts, term),
         };
-        let parts = term.split_once(':').map(|(backend, devices)| (backend.trim().to_ascii_lowercase(), devices.trim()));
+        let parts =
+            term.split_once(':').map(|(backend, devices)| (backend.trim().to_ascii_lowercase(), devices.trim()));
         match parts {
             Some((backend, devices)) if BACKENDS.contains(&backend.as_str()) && devices.split(',').all(is_device) => {
                 list.push((backend, devices));
@@ -102,7 +105,9 @@ pub(super) fn selector(value: &str) -> Mask {
     };
     let (taken, dropped) = (level_zero(&accepts), level_zero(&discards));
     let all = |devices: &[String]| devices.iter().any(|device| device == "*" || device == "gpu");
-    let gpus = |devices: &[String]| devices.iter().filter(|device| *device != "cpu" && *device != "fpga").cloned().collect::<Vec<_>>();
+    let gpus = |devices: &[String]| {
+        devices.iter().filter(|device| *device != "cpu" && *device != "fpga").cloned().collect::<Vec<_>>()
+    };
     let part = gpus(&dropped);
     let rest = if part.is_empty() { String::new() } else { format!(" without {}", part.join(", ")) };
     let what = if all(&dropped) || !accepts.is_empty() && gpus(&taken).is_empty() {
@@ -129,7 +134,9 @@ fn is_device(device: &str) -> bool {
 /// The note for a machine with an Intel GPU whose runtime's version nobody tells.
 pub(super) fn unknown_version(runtime: &Runtime) -> String {
     let library = runtime.library.display();
-    format!("{library} was found, and nothing beside it tells its oneAPI version: builds for one version of oneAPI cannot be matched")
+    format!(
+        "{library} was found, and nothing beside it tells its oneAPI version: builds for one version of oneAPI cannot be matched"
+    )
 }
 
 #[cfg(test)]

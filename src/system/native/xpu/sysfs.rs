@@ -58,7 +58,8 @@ fn card(folder: &Path) -> Option<Card> {
         return None;
     }
     let uevent = files::text(&device.join("uevent")).unwrap_or_default();
-    let field = |name: &str| uevent.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned);
+    let field =
+        |name: &str| uevent.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned);
     let driver = field("DRIVER").or_else(|| files::link_name(&device.join("driver")))?;
     if driver != "i915" && driver != "xe" {
         return None;
