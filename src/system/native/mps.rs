@@ -25,7 +25,8 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
     let macos = os::product_version(&version);
     let mut found = Found::default();
     let arguments = ["-json", "SPDisplaysDataType", "SPHardwareDataType"];
-    let output = match command::run(environment, "system_profiler", &arguments, command::TIME_LIMIT) {
+    let tools = super::with_commands_of(environment, &["usr/sbin"]);
+    let output = match command::run(&tools, "system_profiler", &arguments, command::TIME_LIMIT) {
         Ok(output) => output,
         Err(error) => {
             found.notes.push(format!("Apple GPUs cannot be listed: {error}"));

@@ -42,7 +42,8 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
         }
         return Some(found);
     }
-    let listed = match command::run(environment, "neuron-ls", &["--json-output"], command::TIME_LIMIT) {
+    let tools = super::with_commands_of(environment, &["opt/aws/neuron/bin"]);
+    let listed = match command::run(&tools, "neuron-ls", &["--json-output"], command::TIME_LIMIT) {
         Ok(output) => parse(&output).map_err(|error| format!("neuron-ls: {error}")),
         Err(error) => Err(error.to_string()),
     };

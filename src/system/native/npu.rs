@@ -41,7 +41,9 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
     let cann = cann(environment);
     let driver = files::text(&environment.path("usr/local/Ascend/driver/version.info"));
     let driver = driver.as_deref().and_then(|text| value(text, "Version")).map(|version| format!("Ascend {version}"));
-    let chips = match command::run(environment, "npu-smi", &["info"], command::TIME_LIMIT) {
+    let tools =
+        super::with_commands_of(environment, &["usr/local/bin", "usr/local/sbin", "usr/local/Ascend/driver/tools"]);
+    let chips = match command::run(&tools, "npu-smi", &["info"], command::TIME_LIMIT) {
         Ok(output) => chips(&output),
         Err(error) => {
             found.notes.push(format!("names and memory of the Ascend NPUs are not known: {error}"));

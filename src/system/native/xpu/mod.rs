@@ -7,7 +7,8 @@
 //! Level Zero is tested against a driver library of the tests' own behind the real loader; sysfs on described trees. An
 //! Intel GPU was never at hand.
 //!
-//! A described machine ([`Environment::root`]) is never asked by Level Zero: the drivers of this machine would answer.
+//! For a described machine ([`Environment::root`]) no driver is asked, since those of this machine would answer, unless
+//! its description names one (`ZE_ENABLE_ALT_DRIVERS`, which the loader reads from the process's environment).
 
 mod machine;
 mod mask;
@@ -67,12 +68,10 @@ fn drivers(
     settings: &machine::Settings,
     notes: &mut Vec<String>,
 ) -> Option<Vec<Driver>> {
+    let named = environment.setting("ZE_ENABLE_ALT_DRIVERS").is_some_and(|drivers| !drivers.is_empty());
     // Linux under Windows has its GPUs behind this device, and no cards.
-    let likely = !cards.is_empty()
-        || cfg!(windows)
-        || environment.path("dev/dxg").exists()
-        || environment.setting("ZE_ENABLE_ALT_DRIVERS").is_some_and(|drivers| !drivers.is_empty());
-    if environment.root.is_some() || !likely {
+    let likely = !cards.is_empty() || cfg!(windows) || environment.path("dev/dxg").exists();
+    if !named && (environment.root.is_some() || !likely) {
         return None;
     }
     if settings.mask.as_ref().is_some_and(mask::AffinityMask::fatal) {
@@ -167,6 +166,3 @@ impl SystemInfo {
             .any(|device| device.route == Route::Native && device.api.as_deref() != Some("sysfs"))
     }
 }
-
-#[cfg(test)]
-mod tests;
