@@ -11,6 +11,7 @@ mod neuron;
 mod npu;
 mod rocm;
 mod tpu;
+mod watch;
 mod xpu;
 
 use super::device::DeviceInfo;
