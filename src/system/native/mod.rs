@@ -13,6 +13,7 @@ mod npu;
 mod pci;
 mod rocm;
 mod tpu;
+mod watch;
 mod xpu;
 
 use super::device::DeviceInfo;
