@@ -7,6 +7,8 @@ mod bind;
 mod cli;
 #[cfg(feature = "cli")]
 mod commands;
+#[cfg(target_os = "linux")]
+mod devices;
 #[cfg(feature = "cli")]
 mod doctor;
 mod drivers;

@@ -4,8 +4,12 @@
 mod cuda;
 mod cuda_hostile;
 mod cuda_real;
+mod no_toolkit;
+mod others;
+mod rocm;
 
 use std::fs;
+use std::process::Command;
 
 use kernelhub::system::{Environment, SystemInfo};
 use kernelhub::variant::{Arch, DeviceKey, Os};
@@ -32,6 +36,18 @@ impl Described {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, content).unwrap();
         self
+    }
+
+    /// A command of the machine, in a folder of its `PATH`: a script of `sh`.
+    fn command(self, name: &str, script: &str) -> Self {
+        let folder = self.root.path().join("bin");
+        // Written by another process: what this one has just written cannot be started while a thread of it forks.
+        let write = "mkdir -p \"$1\" && printf '#!/bin/sh\\n%s\\n' \"$3\" > \"$1/$2\" && chmod +x \"$1/$2\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", write, "sh"]).arg(&folder).args([name, script]);
+        assert!(shell.status().unwrap().success());
+        let folder = folder.to_str().unwrap().to_owned();
+        self.set("PATH", &folder)
     }
 
     fn set(mut self, name: &str, value: &str) -> Self {

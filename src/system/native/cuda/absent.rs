@@ -2,6 +2,7 @@
 //! nothing could run on it.
 
 use super::super::Found;
+use super::super::files;
 use super::super::pci::{self, ACCELERATOR, DISPLAY, PciDevice};
 use super::VISIBLE;
 use super::by_driver::{says_no_device, words};
@@ -10,9 +11,7 @@ use crate::system::ffi::{CudaFailure, NvmlFailure, OpenError};
 use crate::system::mask::Mask;
 use crate::variant::DeviceKey;
 
-const VENDOR: u16 = 0x10de;
-/// The most GPUs that a note names.
-const MAX_NAMED: usize = 8;
+const VENDOR: u64 = 0x10de;
 
 pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFailure) -> Found {
     let mut found = Found::default();
@@ -45,9 +44,6 @@ pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFai
         found.notes.extend(reasons.into_iter().map(|reason| format!("NVIDIA's driver cannot be used: {reason}")));
         return found;
     }
-    let named: Vec<&str> = hardware.iter().take(MAX_NAMED).map(String::as_str).collect();
-    let count = hardware.len();
-    let what = if count == 1 { "1 NVIDIA GPU is".to_owned() } else { format!("{count} NVIDIA GPUs are") };
     let module = module_version(environment).map_or_else(
         || "install NVIDIA's driver".to_owned(),
         |version| format!("the kernel module {version} is loaded; install the libraries of the same version"),
@@ -58,9 +54,8 @@ pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFai
         reasons.join("; ")
     };
     found.notes.push(format!(
-        "{what} on the PCI bus ({}) and cannot be used: {reasons}. {module}; a container has to be started with the \
-         GPUs, as by `--gpus all`",
-        named.join(", ")
+        "{} and cannot be used: {reasons}. {module}; a container has to be started with the GPUs, as by `--gpus all`",
+        pci::counted("NVIDIA GPU", &hardware)
     ));
     found
 }
@@ -71,7 +66,7 @@ pub(super) fn hardware(environment: &Environment) -> Vec<String> {
     let driven: Vec<String> = pci::entries(&folder)
         .into_iter()
         .map(|address| {
-            let text = pci::text(&folder.join(&address).join("information")).unwrap_or_default();
+            let text = files::text(&folder.join(&address).join("information")).unwrap_or_default();
             let model = text.lines().find_map(|line| line.strip_prefix("Model:")).map(str::trim);
             match model.filter(|model| !model.is_empty()) {
                 Some(model) => format!("{address} {model}"),
@@ -89,6 +84,5 @@ pub(super) fn hardware(environment: &Environment) -> Vec<String> {
 
 /// The version of the kernel's part of the driver, when it is loaded.
 pub(super) fn module_version(environment: &Environment) -> Option<String> {
-    let text = pci::text(&environment.path("sys/module/nvidia/version"))?;
-    Some(text.trim().to_owned()).filter(|version| !version.is_empty())
+    files::text(&environment.path("sys/module/nvidia/version"))
 }

@@ -4,10 +4,14 @@
 //! it can do, from the Level Zero drivers. Where no driver answers, the cards are listed by what the kernel tells, with
 //! `sysfs` as their API, and a note says what to install: such a device cannot be used natively yet.
 //!
+//! A driver that hangs is left behind after a while. One that crashes takes the process with it, as it does every
+//! program's that uses the GPU; the one setting that is known to make Intel's do so is not shown to it ([`mask`]).
+//!
 //! Level Zero is tested against a driver library of the tests' own behind the real loader; sysfs on described trees. An
 //! Intel GPU was never at hand.
 //!
-//! A described machine ([`Environment::root`]) is never asked by Level Zero: the drivers of this machine would answer.
+//! For a described machine ([`Environment::root`]) no driver is asked, since those of this machine would answer, unless
+//! its description names one (`ZE_ENABLE_ALT_DRIVERS`, which the loader reads from the process's environment).
 
 mod machine;
 mod mask;
@@ -16,10 +20,10 @@ mod sycl;
 mod sysfs;
 
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, PoisonError, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Found;
+use super::watch::Watch;
 use crate::system::SystemInfo;
 use crate::system::environment::Environment;
 use crate::system::ffi::level_zero::{self, Driver, LevelZeroError};
@@ -67,12 +71,10 @@ fn drivers(
     settings: &machine::Settings,
     notes: &mut Vec<String>,
 ) -> Option<Vec<Driver>> {
+    let named = environment.setting("ZE_ENABLE_ALT_DRIVERS").is_some_and(|drivers| !drivers.is_empty());
     // Linux under Windows has its GPUs behind this device, and no cards.
-    let likely = !cards.is_empty()
-        || cfg!(windows)
-        || environment.path("dev/dxg").exists()
-        || environment.setting("ZE_ENABLE_ALT_DRIVERS").is_some_and(|drivers| !drivers.is_empty());
-    if environment.root.is_some() || !likely {
+    let likely = !cards.is_empty() || cfg!(windows) || environment.path("dev/dxg").exists();
+    if !named && (environment.root.is_some() || !likely) {
         return None;
     }
     if settings.mask.as_ref().is_some_and(mask::AffinityMask::fatal) {
@@ -119,33 +121,10 @@ enum Unanswered {
     Hung,
 }
 
-/// Asks the drivers in a thread of its own, so that one that hangs holds up nobody. Such a thread cannot be ended; it
-/// stays until the process ends, and the next to ask waits for it and starts no second one.
 fn ask() -> Result<(Vec<Driver>, Vec<String>), Unanswered> {
-    static BUSY: Mutex<bool> = Mutex::new(false);
-    static DONE: Condvar = Condvar::new();
-
-    let deadline = Instant::now() + TIME_LIMIT;
-    let left = || deadline.saturating_duration_since(Instant::now());
-    let busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
-    let (mut busy, _) = DONE.wait_timeout_while(busy, left(), |busy| *busy).unwrap_or_else(PoisonError::into_inner);
-    if *busy {
-        return Err(Unanswered::Hung);
-    }
-    *busy = true;
-    drop(busy);
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let answer = level_zero::ask(&loader());
-        *BUSY.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        DONE.notify_all();
-        // Nobody waits any more when this fails.
-        let _ = sender.send(answer);
-    });
-    match receiver.recv_timeout(left()) {
-        Ok(answer) => answer.map_err(Unanswered::LevelZero),
-        Err(_) => Err(Unanswered::Hung),
-    }
+    static WATCH: Watch = Watch::new();
+    let answer = WATCH.within(TIME_LIMIT, || level_zero::ask(&loader()));
+    answer.map_or(Err(Unanswered::Hung), |answer| answer.map_err(Unanswered::LevelZero))
 }
 
 /// The loader, for the dynamic linker to find.
@@ -167,6 +146,3 @@ impl SystemInfo {
             .any(|device| device.route == Route::Native && device.api.as_deref() != Some("sysfs"))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,84 +1,21 @@
 //! NVIDIA's management library, NVML (`nvml.h`): what the driver knows of its GPUs, without a context on any of them.
 #![expect(unsafe_code, reason = "NVML is a C interface")]
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::ptr::NonNull;
+mod abi;
+mod error;
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use super::driver::{Driver, OpenError, buffer_text};
 use crate::system::environment::Environment;
+use abi::{DeviceNumber, DeviceText, Handle, Memory, PciInfo};
+pub(in crate::system) use error::NvmlError;
+use error::check;
 
 const NAMES: &[&str] = if cfg!(windows) { &["nvml.dll"] } else { &["libnvidia-ml.so.1"] };
 
 /// Room for a name, a version or a UUID: `NVML_DEVICE_UUID_V2_BUFFER_SIZE`, the longest of them.
 const TEXT: usize = 96;
-
-/// A call that failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(in crate::system) enum NvmlError {
-    /// The library has no such function: it is older, or no NVML.
-    #[error("NVML has no function {0}")]
-    Missing(&'static str),
-    /// The function returned an error.
-    #[error("{function} failed: {}", reason(*code))]
-    Code {
-        /// The function.
-        function: &'static str,
-        /// `nvmlReturn_t`.
-        code: c_int,
-    },
-}
-
-impl NvmlError {
-    /// Whether it says that the kernel's part of the driver is not loaded.
-    pub(in crate::system) fn is_not_loaded(&self) -> bool {
-        matches!(self, Self::Code { code: 9, .. })
-    }
-}
-
-/// `nvmlReturn_t` in words. The library's own `nvmlErrorString` is not asked: it may be what is broken.
-fn reason(code: c_int) -> String {
-    let words = match code {
-        1 => "the library is not initialised",
-        2 => "an argument is invalid",
-        3 => "it is not supported by this device",
-        4 => "no permission",
-        6 => "there is none",
-        8 => "the GPU's power cables are not attached",
-        9 => "the driver's kernel module is not loaded",
-        12 => "a library of the driver is missing",
-        15 => "the GPU has fallen off the bus",
-        18 => "the library and the kernel module are of different driver versions",
-        999 => "an internal error of the driver",
-        _ => return format!("error {code}"),
-    };
-    format!("{words} (error {code})")
-}
-
-/// `nvmlDevice_t`, a pointer to what NVML keeps to itself.
-type Handle = NonNull<c_void>;
-
-/// `nvmlMemory_t`, in bytes.
-#[repr(C)]
-#[derive(Default)]
-struct Memory {
-    total: u64,
-    free: u64,
-    used: u64,
-}
-
-/// `nvmlPciInfo_t`.
-#[repr(C)]
-#[derive(Default)]
-struct PciInfo {
-    legacy: [u8; 16],
-    domain: c_uint,
-    bus: c_uint,
-    device: c_uint,
-    /// The device id in the upper half, the vendor's in the lower.
-    id: c_uint,
-    subsystem: c_uint,
-    bus_id: [u8; 32],
-}
 
 /// A place on the PCI bus, and what stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,10 +40,6 @@ pub(in crate::system) enum NvmlFailure {
     Open(OpenError),
     /// It was opened, and does not start.
     Start(NvmlError),
-}
-
-fn check(function: &'static str, code: c_int) -> Result<(), NvmlError> {
-    if code == 0 { Ok(()) } else { Err(NvmlError::Code { function, code }) }
 }
 
 /// Takes a function, or says that there is none.
@@ -332,6 +265,3 @@ impl<'a> NvmlDevice<'a> {
         Ok(number)
     }
 }
-
-type DeviceText = unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> c_int;
-type DeviceNumber = unsafe extern "C" fn(Handle, *mut c_uint) -> c_int;
