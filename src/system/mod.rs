@@ -17,6 +17,7 @@
 #[cfg(feature = "wgpu")]
 mod adapters;
 mod cpu;
+mod description;
 mod device;
 mod environment;
 mod ffi;
@@ -36,6 +37,7 @@ use crate::variant::{Arch, DeviceKey, Os};
 #[cfg(feature = "wgpu")]
 pub(crate) use adapters::instance;
 pub use cpu::CpuInfo;
+pub use description::{DescriptionError, MAX_DEVICES, MAX_SYSTEM_BYTES};
 pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;

@@ -8,6 +8,8 @@ mod cli;
 #[cfg(feature = "cli")]
 mod commands;
 #[cfg(feature = "cli")]
+mod doc_pages;
+#[cfg(feature = "cli")]
 mod doctor;
 #[cfg(feature = "wgpu")]
 mod gpu;
@@ -24,6 +26,7 @@ mod hub_source;
 mod llama;
 mod load;
 mod lock;
+mod machines;
 #[cfg(feature = "oci")]
 mod oci;
 mod pack_layers;
@@ -33,6 +36,8 @@ mod plan_command;
 mod probe;
 mod registry;
 mod resolve;
+#[cfg(feature = "cli")]
+mod resolve_command;
 mod scan;
 mod slice;
 mod support;
