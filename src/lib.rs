@@ -67,6 +67,11 @@ struct PolicyPage;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// The snippets about resolution, likewise; the commands that it shows are run by the integration tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/resolution.md")]
+struct ResolutionPage;
+
 /// The snippets about configurations, likewise; its tables of TOML and JSON are read by the integration tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/kernel-config.md")]

@@ -7,23 +7,9 @@ use crate::system::{DeviceInfo, Route, SystemInfo};
 use crate::variant::DeviceKey;
 
 impl Devices {
-    /// The order in which `auto` looks for a device: that of Transformers' pipelines (CUDA and `ROCm`, Ascend, Gaudi,
-    /// Intel GPUs, Apple GPUs), then what they don't choose among, then the processor. The first key with a visible
-    /// device that is no software adapter is taken.
-    ///
-    /// Source: Transformers 5, the choice of a pipeline's device.
-    pub const AUTO_ORDER: [DeviceKey; 10] = [
-        DeviceKey::Cuda,
-        DeviceKey::Rocm,
-        DeviceKey::Npu,
-        DeviceKey::Hpu,
-        DeviceKey::Xpu,
-        DeviceKey::Mps,
-        DeviceKey::Neuron,
-        DeviceKey::Tpu,
-        DeviceKey::Wgpu,
-        DeviceKey::Cpu,
-    ];
+    /// The order in which `auto` looks for a device. The first key with a visible device that is no software adapter is
+    /// taken. Builds are preferred in the same order where any device will do.
+    pub const AUTO_ORDER: [DeviceKey; 10] = crate::resolve::AUTO_ORDER;
 
     /// The device that a request means. Of a device with two routes, the native one.
     ///

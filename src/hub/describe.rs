@@ -140,7 +140,7 @@ impl Hub {
     }
 
     /// A session that asks for the whole listing.
-    fn asking<'a>(&'a self, cancel: &'a Cancel, cost: &'a Cost) -> Session<'a> {
+    pub(super) fn asking<'a>(&'a self, cancel: &'a Cancel, cost: &'a Cost) -> Session<'a> {
         Session { fresh_listing: !self.options.offline, ..Session::new(&*self.progress, cancel, cost) }
     }
 

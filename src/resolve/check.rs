@@ -12,8 +12,11 @@ use crate::variant::{
     AnyVariant, ArchBuild, Backend, CxxAbi, DeviceKey, Framework, Os, ShaderTarget, Variant, Version,
 };
 
-/// Published Metal builds use Metal 4, which macOS has since this version.
+/// Published Metal builds use Metal 4, which macOS has since this version; builds for its processors are made for it too.
 const METAL_MINIMUM_MACOS: Version = Version::new(26, 0);
+
+/// Publishers hold to the symbol versions of manylinux_2_28, whose C library is this; a build may ask for less.
+const USUAL_GLIBC: Version = Version::new(2, 28);
 
 /// How a candidate fits.
 #[derive(Debug)]
@@ -60,6 +63,15 @@ fn host(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, notes: &m
     if system.arch != Some(build.arch()) {
         return Err(Reason::CpuArch { expected: build.arch(), actual: system.arch });
     }
+    let below = |system: &'static str, usual: Version, actual: Version| {
+        (actual < usual).then(|| Note::BelowUsualFloor { system: system.into(), usual, actual })
+    };
+    if build.os() == Os::Darwin {
+        // Builds for its GPU are held to the floor itself, where the device is looked at.
+        let actual = system.os_version.as_deref().and_then(macos_version);
+        let actual = actual.filter(|_| build.backend() != Backend::Metal);
+        notes.extend(actual.and_then(|actual| below("macOS", METAL_MINIMUM_MACOS, actual)));
+    }
     if build.os() != Os::Linux {
         return Ok(());
     }
@@ -67,7 +79,11 @@ fn host(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, notes: &m
         (Some(Libc::Glibc(actual)), Some(required)) if actual < required => {
             Err(Reason::GlibcTooOld { required, actual })
         }
-        (Some(Libc::Glibc(_)), _) => Ok(()),
+        (Some(Libc::Glibc(actual)), None) => {
+            notes.extend(below("glibc", USUAL_GLIBC, actual));
+            Ok(())
+        }
+        (Some(Libc::Glibc(_)), Some(_)) => Ok(()),
         (Some(actual), _) => Err(Reason::Libc { actual }),
         (None, _) => {
             notes.push(Note::LibcUnknown);

@@ -23,8 +23,10 @@
 //! build that breaks two rules shows the second only after the first is met. In exchange a trace reads in one glance.
 
 mod archs;
+mod backends;
 mod check;
 mod error;
+mod list;
 mod rank;
 mod reason;
 mod report;
@@ -33,8 +35,10 @@ mod target;
 use crate::system::SystemInfo;
 use crate::variant::{AnyVariant, DeviceKey, Version};
 
+pub use backends::{BackendBuilds, BackendTable};
 pub use error::{Alternative, ResolveError};
-pub use rank::{Place, Rank};
+pub use list::{ListError, MAX_LIST_BYTES, MAX_LISTED};
+pub use rank::{AUTO_ORDER, Place, Rank};
 pub use reason::{Note, Reason};
 pub use report::{Decision, DeviceRef, Resolution, Verdict};
 pub use target::{Target, TargetError};
@@ -101,10 +105,22 @@ impl Request {
         Self { target: Target::Key(key), torch_loader: false }
     }
 
+    /// These devices.
+    #[must_use]
+    pub const fn to(target: Target) -> Self {
+        Self { target, torch_loader: false }
+    }
+
     /// One device.
     #[must_use]
     pub const fn one(key: DeviceKey, index: u32) -> Self {
         Self { target: Target::One { key, index }, torch_loader: false }
+    }
+
+    /// The same request, of a process that can or cannot load builds for Torch's own interfaces.
+    #[must_use]
+    pub const fn with_torch_loader(self, torch_loader: bool) -> Self {
+        Self { torch_loader, ..self }
     }
 
     /// The best device of the machine.

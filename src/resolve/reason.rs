@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hint::Hint;
 use crate::system::{Capability, Libc};
 use crate::variant::{Arch, DeviceKey, FrameworkKind, Os, ShaderTarget, VariantFault, Version};
 
@@ -153,6 +154,44 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// Whether it speaks of Torch or Python: of what this process would need besides the build.
+    #[must_use]
+    pub const fn is_about_torch(&self) -> bool {
+        match self {
+            Self::FrameworkMissing { framework, .. } | Self::FrameworkUnsupported { framework, .. } => {
+                !matches!(framework, FrameworkKind::TvmFfi)
+            }
+            Self::NeedsPython | Self::CxxAbi => true,
+            _ => false,
+        }
+    }
+}
+
+impl Hint for Reason {
+    /// How to provide what the build needs, where a user can.
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::FrameworkMissing { framework: FrameworkKind::TvmFfi, .. } => Some(
+                "install libtvm_ffi (in the Python wheel apache-tvm-ffi) or set KERNELHUB_TVM_FFI to its file"
+                    .to_owned(),
+            ),
+            Self::FrameworkMissing { .. } | Self::FrameworkUnsupported { .. } => Some(
+                "builds for Torch need libtorch (LIBTORCH names its folder) and a program that can load them"
+                    .to_owned(),
+            ),
+            Self::NoDevice { masked_by: Some(mask), .. } => Some(format!("{mask} hides devices: change or unset it")),
+            Self::BackendVersion { backend, expected, actual: Some(actual) }
+                if *backend == "cuda" && expected.major >= actual.major =>
+            {
+                Some(format!("a newer driver serves CUDA {expected}"))
+            }
+            Self::MacosTooOld { required, .. } => Some(format!("update to macOS {required} or later")),
+            _ => None,
+        }
+    }
+}
+
 /// Something about an accepted candidate that a report has to say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "snake_case")]
@@ -169,6 +208,16 @@ pub enum Note {
     /// The C library of this process is unknown.
     #[error("unknown whether this system's C library will do")]
     LibcUnknown,
+    /// The system is older than what publishers build for, and what this build asks for is not known yet.
+    #[error("unknown whether it runs here: builds are made for {system} {usual} and later, this is {actual}")]
+    BelowUsualFloor {
+        /// `glibc` or `macOS`.
+        system: Cow<'static, str>,
+        /// The version that publishers build for.
+        usual: Version,
+        /// This machine's.
+        actual: Version,
+    },
     /// The adapter computes on the processor.
     #[error("{device} is a software adapter: it computes on the processor")]
     Software {

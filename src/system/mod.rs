@@ -18,6 +18,7 @@
 mod adapters;
 mod command;
 mod cpu;
+mod description;
 mod device;
 mod environment;
 mod ffi;
@@ -38,6 +39,7 @@ use crate::variant::{Arch, DeviceKey, Os};
 #[cfg(feature = "wgpu")]
 pub(crate) use adapters::instance;
 pub use cpu::CpuInfo;
+pub use description::{DescriptionError, MAX_DEVICES, MAX_SYSTEM_BYTES};
 pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;

@@ -10,6 +10,8 @@ mod commands;
 #[cfg(target_os = "linux")]
 mod devices;
 #[cfg(feature = "cli")]
+mod doc_pages;
+#[cfg(feature = "cli")]
 mod doctor;
 mod drivers;
 #[cfg(feature = "wgpu")]
@@ -27,6 +29,7 @@ mod hub_source;
 mod llama;
 mod load;
 mod lock;
+mod machines;
 #[cfg(feature = "oci")]
 mod oci;
 mod pack_layers;
@@ -36,6 +39,8 @@ mod plan_command;
 mod probe;
 mod registry;
 mod resolve;
+#[cfg(feature = "cli")]
+mod resolve_command;
 mod scan;
 mod slice;
 mod support;

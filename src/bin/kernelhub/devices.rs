@@ -1,5 +1,7 @@
 //! `kernelhub devices`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use kernelhub::device::{Device, Devices, Emulation, Support};
 use kernelhub::dtype::DType;
@@ -8,12 +10,13 @@ use kernelhub::system::{Environment, SystemInfo};
 use kernelhub::variant::DeviceKey;
 
 use crate::failure::Failure;
+use crate::input::described;
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// Show one device: auto, a key such as cuda, or one by its number, such as xpu:1. It is an error when it can't be
     /// used.
-    #[arg(long)]
+    #[arg(long, value_name = "KEY[:N]")]
     device: Option<Target>,
     /// Hold that device (auto, when none is named) to an element type, such as bf16.
     #[arg(long)]
@@ -21,6 +24,9 @@ pub(crate) struct Options {
     /// Take a type that the device only emulates.
     #[arg(long, requires = "dtype")]
     allow_emulation: bool,
+    /// Show the machine that this JSON file describes, as --json prints it. Default: this machine.
+    #[arg(long, value_name = "FILE")]
+    system: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -28,7 +34,10 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let asked = options.device.or(options.dtype.map(|_| Target::Any));
-    let devices = asked.map_or_else(everything, |target| Devices::probe(target, &Environment::read()));
+    let devices = match &options.system {
+        Some(file) => Devices::of(described(file)?),
+        None => asked.map_or_else(everything, |target| Devices::probe(target, &Environment::read())),
+    };
     match asked {
         Some(target) => one(&devices.select(target)?, options),
         None => all(&devices, options.json),

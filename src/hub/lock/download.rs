@@ -242,7 +242,7 @@ impl Hub {
         self.fitting(&locked).map_err(|source| {
             let repo = kernel.repo.clone();
             match super::revision_of(&kernel.version) {
-                Ok(revision) => HubError::Resolve { repo, revision, source }.into(),
+                Ok(revision) => HubError::Resolve { repo, revision, source, others: None }.into(),
                 Err(error) => error,
             }
         })
