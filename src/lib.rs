@@ -72,6 +72,11 @@ struct Readme;
 #[doc = include_str!("../docs/resolution.md")]
 struct ResolutionPage;
 
+/// The snippets of docs/devices.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/devices.md")]
+struct DevicesPage;
+
 /// The snippets about configurations, likewise; its tables of TOML and JSON are read by the integration tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/kernel-config.md")]

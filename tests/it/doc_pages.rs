@@ -142,3 +142,34 @@ fn f59_the_page_about_resolution_shows_what_its_commands_print() {
     }
     assert_eq!(shown, printed, "run this test with KERNELHUB_WRITE_PAGES=1 and read what it changes");
 }
+
+/// The described machines of the page are shown as the command shows them.
+#[test]
+fn f59_the_page_about_devices_shows_what_its_commands_print() {
+    let path = root().join("docs/devices.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let machine = Machine::new();
+    let mut renewed = page.clone();
+    let mut compared = 0;
+    for block in blocks(&page).iter().filter(|block| block.language == "console") {
+        let line = block.text.lines().next().unwrap();
+        let mut arguments = program_calls(line).remove(0);
+        for argument in &mut arguments {
+            if argument.starts_with("tests/") {
+                *argument = root().join(&*argument).display().to_string();
+            }
+        }
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let output = machine.run(&arguments);
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        let printed = format!("{line}\n{}", String::from_utf8(output.stdout).unwrap());
+        renewed = renewed.replace(&block.text, &printed);
+        compared += 1;
+    }
+    assert_eq!(compared, 4, "as many machines are described");
+    if std::env::var_os("KERNELHUB_WRITE_PAGES").is_some() {
+        fs::write(&path, renewed).unwrap();
+        return;
+    }
+    assert_eq!(page, renewed, "run this test with KERNELHUB_WRITE_PAGES=1 and read what it changes");
+}

@@ -10,8 +10,9 @@ mod commands;
 #[cfg(target_os = "linux")]
 mod devices;
 #[cfg(feature = "cli")]
-mod doc_pages;
+mod devices_command;
 #[cfg(feature = "cli")]
+mod doc_pages;
 mod doctor;
 mod drivers;
 #[cfg(feature = "wgpu")]

@@ -1,6 +1,6 @@
 //! `kernelhub resolve`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use kernelhub::fetch::LocalSource;
