@@ -67,8 +67,9 @@ impl RmsNormKernel {
         meta.check_like("out", out, x)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let values = [out.value(), x.value(), weight.value(), TVMFFIAny::float(eps), TVMFFIAny::float(offset)];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's
-        // contract; shapes, dtypes and strides were checked against the contract and the kernel's limits just above, and so was the offset.
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract;
+        // shapes, dtypes and strides were checked against the layer's contract and the kernel's limits just above, and
+        // so was the offset.
         unsafe { native.call(meta, values) }
     }
 

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_changed_a_moment_ago_is_not_kept() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let known = Known::new(Duration::from_secs(3_600));
+        let known = Known::new(Duration::from_hours(1));
         let reads = Cell::new(0);
         for _ in 0..2 {
             known.get(file.path(), |_| reads.set(reads.get() + 1)).unwrap();

@@ -107,7 +107,8 @@ fn cache_of(name: &str, path: &Path) -> Vec<u8> {
     let mut bytes = b"glibc-ld.so.cache1.1".to_vec();
     bytes.extend(1_u32.to_le_bytes());
     bytes.resize(48, 0);
-    for number in [required | 3, 72, 72 + name.len() as u32 + 1, 0, 0, 0] {
+    let path_at = 72 + u32::try_from(name.len()).unwrap() + 1;
+    for number in [required | 3, 72, path_at, 0, 0, 0] {
         bytes.extend(number.to_le_bytes());
     }
     bytes.extend(texts);
