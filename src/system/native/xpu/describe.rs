@@ -52,14 +52,8 @@ fn bf16_by_id(device_id: u32) -> bool {
 
 /// Groups of hexadecimal digits, as uuids are written.
 fn uuid(bytes: [u8; 16]) -> String {
-    let mut text = String::new();
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let digits = bytes.map(|byte| format!("{byte:02x}")).concat();
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }
 
 /// A device that the kernel alone tells of.

@@ -92,16 +92,13 @@ pub(super) fn assemble(mut cards: Vec<Card>, drivers: Option<Vec<Driver>>, setti
         let card = order[unit.card as usize];
         let place = asked.then(|| find(unit, card, &all, &order, &shown, &placed)).flatten();
         let physical = first(card) + if hierarchy.shows_tiles() { unit.tiles[0] } else { 0 };
-        let mut device = match place {
-            Some(place) => {
-                placed[place] = true;
-                of_driver(&shown[place], place)
-            }
-            None => {
-                // Another device of this kind, which the driver does show, tells the name that its driver has for it.
-                let named = shown.iter().find(|shown| shown.device.device_id == cards[card].device_id);
-                of_kernel(&cards[card], unit, named.map(|shown| shown.device.name.as_str()))
-            }
+        let mut device = if let Some(place) = place {
+            placed[place] = true;
+            of_driver(&shown[place], place)
+        } else {
+            // Another device of this kind, which the driver does show, tells the name that its driver has for it.
+            let named = shown.iter().find(|shown| shown.device.device_id == cards[card].device_id);
+            of_kernel(&cards[card], unit, named.map(|shown| shown.device.name.as_str()))
         };
         let visible = if asked { place.is_some() } else { unit.visible };
         if !visible && unit.visible {
