@@ -22,6 +22,8 @@ const ROOT: &str = "KERNELHUB_TEST_LEVEL_ZERO_ROOT";
 /// The driver, and loaders of it.
 struct Libraries {
     driver: PathBuf,
+    /// The driver of other cards.
+    second: PathBuf,
     /// Folders with a `libze_loader.so.1` that is the driver as well: of version 1.8, of 1.10, and a broken one.
     loaders: [PathBuf; 3],
     _folder: TempDir,
@@ -36,6 +38,7 @@ static LIBRARIES: LazyLock<Libraries> = LazyLock::new(|| {
         path
     };
     let driver = library("libfake.so", &["-fvisibility=hidden"]);
+    let second = library("libfake_second.so", &["-fvisibility=hidden", "-DSECOND"]);
     let loader = |name: &str, options: &[&str]| {
         library(&format!("{name}/libze_loader.so.1"), options).parent().unwrap().to_owned()
     };
@@ -44,7 +47,7 @@ static LIBRARIES: LazyLock<Libraries> = LazyLock::new(|| {
         loader("new", &["-DAS_LOADER", "-DWITH_INIT_DRIVERS"]),
         loader("broken", &["-DAS_LOADER", "-DWITHOUT_SUB_DEVICES"]),
     ];
-    Libraries { driver, loaders, _folder: folder }
+    Libraries { driver, second, loaders, _folder: folder }
 });
 
 /// Whether the loader is installed; says so when it is not.
@@ -369,6 +372,29 @@ fn a_driver_that_fails_costs_what_it_would_have_told() {
     let system = ask(&root, &[&machine[..], &ignores].concat());
     assert_eq!(system.visible(DeviceKey::Xpu).count(), 1);
     assert_eq!(mask(&system, "ZE_AFFINITY_MASK").effect, "hides nothing");
+}
+
+#[test]
+fn the_devices_of_several_drivers_are_numbered_through() {
+    if !has_loader() {
+        return;
+    }
+    let drivers = format!("{},{}", LIBRARIES.driver.display(), LIBRARIES.second.display());
+    let root = cards(&[("00", 1), ("4d", 2)]);
+    let system = ask(
+        &root,
+        &[
+            ("ZE_ENABLE_ALT_DRIVERS", drivers.as_str()),
+            ("FAKE_ZE_CARDS", "2"),
+            ("FAKE_ZE_BUSES", "4d"),
+            ("FAKE_ZE_SECOND_CARDS", "1"),
+            ("FAKE_ZE_SECOND_BUSES", "00"),
+            ("ZE_FLAT_DEVICE_HIERARCHY", "FLAT"),
+        ],
+    );
+    assert_eq!(places(&system), [("4d".to_owned(), Some(0)), ("4d".to_owned(), Some(1)), ("00".to_owned(), None)]);
+    assert_eq!(numbers(&system.devices), "0/0 1/1 2/2");
+    assert_eq!(system.notes, Vec::<String>::new());
 }
 
 #[test]
