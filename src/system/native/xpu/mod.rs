@@ -13,12 +13,14 @@
 //! For a described machine ([`Environment::root`]) no driver is asked, since those of this machine would answer, unless
 //! its description names one (`ZE_ENABLE_ALT_DRIVERS`, which the loader reads from the process's environment).
 
+mod describe;
 mod machine;
 mod mask;
 mod settings;
 mod sycl;
 mod sysfs;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,6 +63,9 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
         notes.extend(settings::hierarchy_note(&settings, &machine));
     }
     notes.extend(machine.notes);
+    // A driver fails in the same way for every device.
+    let mut said = BTreeSet::new();
+    notes.retain(|note| said.insert(note.clone()));
     Some(Found { devices: machine.devices, masks, notes })
 }
 
@@ -93,7 +98,9 @@ fn drivers(
         Err(error) if !cards.is_empty() => {
             notes.push(match error {
                 Unanswered::LevelZero(LevelZeroError::Loader(_) | LevelZeroError::NoDriver(_)) => {
-                    format!("{error}; the GPUs are listed by what the kernel tells. To use them, {INSTALL}")
+                    let closed = cfg!(target_os = "linux") && !environment.path("dev/dri").exists();
+                    let container = if closed { "; /dev/dri is not here: a container has to be given it" } else { "" };
+                    format!("{error}; the GPUs are listed by what the kernel tells. To use them, {INSTALL}{container}")
                 }
                 error => error.to_string(),
             });
