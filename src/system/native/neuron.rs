@@ -202,4 +202,12 @@ mod tests {
             assert!(numbers(bad, 8).is_err(), "{bad:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_list_of_cores_is_read(value in "[0-9, é-]{0,30}") {
+            let cores = numbers(&value, 16).unwrap_or_default();
+            proptest::prop_assert!(cores.iter().all(|core| *core < 16));
+        }
+    }
 }

@@ -249,4 +249,12 @@ mod tests {
         );
         assert_eq!(has("950"), None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_table_and_any_mask_are_read(table in "[|0-9A-C: /\né]{0,120}", mask in "[0-9, aé]{0,20}") {
+            chips(&table);
+            proptest::prop_assert!(visible(&mask, 3).order.iter().all(|place| *place < 3));
+        }
+    }
 }

@@ -155,3 +155,26 @@ fn nonsense_is_bounded_and_never_taken_for_a_fact() {
         assert!(system.notes.len() <= 3, "{:?}", system.notes);
     }
 }
+
+/// Set in a child: the driver that it asks never answers, and would keep every later test of this process waiting.
+const HUNG: &str = "KERNELHUB_TEST_CUDA_HANGS";
+
+#[test]
+fn a_driver_that_hangs_is_left_behind() {
+    if std::env::var_os(HUNG).is_some() {
+        let machine = with_hardware().file(NVML, compile_c("nvml.c", "", &[ONE, "-DHANG"]));
+        let system = probe(&machine);
+        assert!(system.devices.is_empty());
+        assert!(system.notes[0].contains("did not answer within 30 s"), "{:?}", system.notes);
+        assert!(system.notes[0].contains("0000:18:00.0"), "{:?}", system.notes);
+        println!("left behind");
+        return;
+    }
+    let clock = std::time::Instant::now();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "--nocapture", "drivers::cuda_hostile::a_driver_that_hangs_is_left_behind"]);
+    let output = child.env(HUNG, "1").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("left behind"));
+    assert!(clock.elapsed() < std::time::Duration::from_secs(150), "{:?}", clock.elapsed());
+}

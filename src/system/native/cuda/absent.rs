@@ -1,6 +1,8 @@
 //! Where no driver answers: what stands on the PCI bus, and what it lacks. Such a GPU is a note and no device, because
 //! nothing could run on it.
 
+use std::time::Duration;
+
 use super::super::Found;
 use super::super::files;
 use super::super::pci::{self, ACCELERATOR, DISPLAY, PciDevice};
@@ -58,6 +60,16 @@ pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFai
         pci::counted("NVIDIA GPU", &hardware)
     ));
     found
+}
+
+/// A driver that does not answer.
+pub(super) fn hung(environment: &Environment, limit: Duration) -> Found {
+    let hardware = hardware(environment);
+    let which =
+        if hardware.is_empty() { String::new() } else { format!(" ({})", pci::counted("NVIDIA GPU", &hardware)) };
+    let note =
+        format!("NVIDIA's driver did not answer within {} s and was left behind in a thread{which}", limit.as_secs());
+    Found { notes: vec![note], ..Found::default() }
 }
 
 /// The GPUs of the machine, a word each: by the driver's own folder, else by the PCI bus.

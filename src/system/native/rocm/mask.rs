@@ -165,4 +165,15 @@ mod tests {
             assert_eq!(chosen.order, order, "{value:?}: {:?}", chosen.error);
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read(value in "(GPU-|gpu-|)[0-9a-fA-FxX,+ é-]{0,30}") {
+            let is_empty = ["", ","].contains(&value.as_str());
+            for chosen in [rocr(&value, &uuids()), hip(&value, &uuids())] {
+                proptest::prop_assert!(chosen.order.iter().all(|place| *place < 4));
+                proptest::prop_assert!(!chosen.order.is_empty() || chosen.error.is_some() || is_empty);
+            }
+        }
+    }
 }
