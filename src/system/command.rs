@@ -184,7 +184,8 @@ fn kill(child: &mut Child) {
     let _ = wait(child, Instant::now() + KILL_PATIENCE);
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
 //! Devices of vendors, on described trees of files, with commands and drivers of the tests' own.
 
+mod described;
 mod hpu;
 mod level_zero;
 mod xpu;

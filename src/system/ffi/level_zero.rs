@@ -39,6 +39,7 @@ pub(in crate::system) struct Driver {
 
 /// What a driver tells of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "as the specification has them")]
 pub(in crate::system) struct Device {
     pub(in crate::system) name: String,
     /// `ze_device_type_t`: 1 for a GPU.

@@ -9,7 +9,7 @@ use super::{Root, mask, numbers};
 const MODULES: [u32; 8] = [5, 4, 7, 6, 2, 3, 0, 1];
 
 /// A server of 8; `modules`: whether the kernel tells them.
-fn server(device_id: &str, modules: bool) -> Root {
+pub(super) fn server(device_id: &str, modules: bool) -> Root {
     let root = Root::new();
     for (number, module) in MODULES.iter().enumerate() {
         let folder = format!("sys/class/accel/accel{number}/device");

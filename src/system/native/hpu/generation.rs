@@ -60,11 +60,8 @@ impl Generation {
             native.push(DType::F16);
         }
         let mut emulated = Vec::new();
-        if int64 {
-            native.push(DType::I64)
-        } else {
-            emulated.push(DType::I64)
-        }
+        let list = if int64 { &mut native } else { &mut emulated };
+        list.push(DType::I64);
         native.sort_unstable();
         (native, emulated)
     }

@@ -43,7 +43,7 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
                 }
             }
             Err(error) if !accelerators.is_empty() => {
-                notes.push(format!("the modules of the Gaudi devices are not known: {error}"))
+                notes.push(format!("the modules of the Gaudi devices are not known: {error}"));
             }
             // Nodes of accelerators of another vendor, and no word of a Gaudi.
             Err(_) => {}
@@ -65,13 +65,11 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
     let mut next = 0;
     let devices = accelerators.iter().zip(hidden_by).map(|(accelerator, hidden_by)| {
         let mut device = describe(accelerator, environment, &mut notes);
-        match hidden_by {
-            Some(setting) => device.masked_by = Some(setting),
-            None => {
-                device.index = next;
-                next += 1;
-            }
+        if hidden_by.is_none() {
+            device.index = next;
+            next += 1;
         }
+        device.masked_by = hidden_by;
         device
     });
     let mut devices: Vec<DeviceInfo> = devices.collect();

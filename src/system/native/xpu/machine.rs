@@ -3,30 +3,35 @@
 //! The driver applies the settings itself, and what it shows is the truth. What it hides is found by the cards that the
 //! kernel lists and by the rules of [`super::mask`].
 
+use super::describe::{of_driver, of_kernel};
 use super::mask::{AffinityMask, Hierarchy, Unit, units};
 use super::sysfs::{self, Card};
-use crate::dtype::DType;
-use crate::system::device::{DeviceInfo, Route};
+use crate::system::device::DeviceInfo;
 use crate::system::ffi::level_zero::{Device, Driver};
 use crate::system::printable;
-use crate::variant::{DeviceKey, Version};
+use crate::variant::Version;
 
-/// The flags of `ze_api.h` that are read.
+/// The flag of `ze_device_properties_t` of what is a part of a device.
 const SUBDEVICE: u32 = 1 << 1;
-const MODULE_FP16: u32 = 1 << 0;
-const MODULE_FP64: u32 = 1 << 1;
-const SOFT_FLOAT: u32 = 1 << 7;
 const GPU: u32 = 1;
 const INTEL: u32 = 0x8086;
 const BF16_CONVERSIONS: &str = "ZE_extension_bfloat16_conversions";
 
 /// A device that the driver shows, with what its driver tells.
 #[derive(Debug, Clone)]
-struct Shown {
-    device: Device,
-    driver: String,
-    bf16: bool,
-    card: usize,
+pub(super) struct Shown {
+    pub(super) device: Device,
+    /// The driver's version.
+    pub(super) driver: String,
+    /// Whether the driver has the extension for bfloat16.
+    pub(super) bf16: bool,
+    /// The place of its card.
+    pub(super) card: usize,
+}
+
+/// A PCI address as the kernel writes it.
+pub(super) fn address([domain, bus, device, function]: [u32; 4]) -> String {
+    format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
 }
 
 /// The settings, read.
@@ -49,7 +54,7 @@ pub(super) struct Settings {
 pub(super) struct Machine {
     pub(super) devices: Vec<DeviceInfo>,
     pub(super) notes: Vec<String>,
-    /// The hierarchy in force, and whether it is more than the default that Intel's driver is known for.
+    /// The hierarchy in force.
     pub(super) hierarchy: Hierarchy,
     /// The tiles of each card, in the order of the devices.
     pub(super) topology: Vec<u32>,
@@ -81,26 +86,28 @@ pub(super) fn assemble(mut cards: Vec<Card>, drivers: Option<Vec<Driver>>, setti
 
     let mut devices = Vec::new();
     let mut hidden_tiles = (0, 0);
-    let mut placed = vec![None; shown.len()];
+    let mut placed = vec![false; shown.len()];
     let all = units(hierarchy, &topology, settings.mask.as_ref());
     for unit in &all {
         let card = order[unit.card as usize];
         let place = asked.then(|| find(unit, card, &all, &order, &shown, &placed)).flatten();
         let physical = first(card) + if hierarchy.shows_tiles() { unit.tiles[0] } else { 0 };
-        let mut device = match place {
-            Some(place) => {
-                placed[place] = Some(devices.len());
-                of_driver(&shown[place], place)
-            }
-            None => of_kernel(&cards[card], unit),
+        let mut device = if let Some(place) = place {
+            placed[place] = true;
+            of_driver(&shown[place], place)
+        } else {
+            // Another device of this kind, which the driver does show, tells the name that its driver has for it.
+            let named = shown.iter().find(|shown| shown.device.device_id == cards[card].device_id);
+            of_kernel(&cards[card], unit, named.map(|shown| shown.device.name.as_str()))
         };
         let visible = if asked { place.is_some() } else { unit.visible };
-        if !visible && settings.mask.is_none() {
+        if !visible && unit.visible {
             // Not a mask's work.
-            if asked {
-                let address = &cards[card].pci_address;
-                notes.push(format!("the Level Zero driver does not show the Intel GPU at {address}: it may be too old for it, or /dev/dri may not be open to this user"));
-            }
+            notes.push(format!(
+                "the Level Zero driver does not show the Intel GPU at {}: it may be too old for it, or /dev/dri may not \
+                 be open to this user",
+                cards[card].pci_address
+            ));
             continue;
         }
         if !visible {
@@ -123,7 +130,7 @@ pub(super) fn assemble(mut cards: Vec<Card>, drivers: Option<Vec<Driver>>, setti
             device.index = index;
         }
     }
-    for (place, shown) in shown.iter().enumerate().filter(|(place, _)| placed[*place].is_none()) {
+    for (place, shown) in shown.iter().enumerate().filter(|(place, _)| !placed[*place]) {
         notes.push(format!(
             "the Level Zero driver shows {} as device {place}, which ZE_AFFINITY_MASK and {hierarchy} do not lead to",
             printable(&shown.device.name)
@@ -151,9 +158,7 @@ fn shown(drivers: Vec<Driver>, cards: &mut Vec<Card>) -> Vec<Shown> {
         let version = driver.version;
         let text = format!("{}.{}.{}", version >> 24, version >> 16 & 0xff, version & 0xffff);
         for device in driver.devices.into_iter().filter(|device| device.kind == GPU && device.vendor_id == INTEL) {
-            let address = device
-                .pci_address
-                .map(|[domain, bus, device, function]| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"));
+            let address = device.pci_address.map(address);
             let known = match &address {
                 Some(address) => cards.iter().position(|card| card.pci_address == *address),
                 // Without an address, tiles of one card have the kernel's card in common with nobody.
@@ -217,14 +222,7 @@ fn observed(shown: &[Shown], cards: &[Card], settings: &Settings) -> Option<Hier
 }
 
 /// The place in the driver's list of the device that a unit is.
-fn find(
-    unit: &Unit,
-    card: usize,
-    all: &[Unit],
-    order: &[usize],
-    shown: &[Shown],
-    placed: &[Option<usize>],
-) -> Option<usize> {
+fn find(unit: &Unit, card: usize, all: &[Unit], order: &[usize], shown: &[Shown], placed: &[bool]) -> Option<usize> {
     let of_card: Vec<usize> = (0..shown.len()).filter(|place| shown[*place].card == card).collect();
     let visible: Vec<&Unit> = all.iter().filter(|unit| unit.visible && order[unit.card as usize] == card).collect();
     if visible.len() == of_card.len() {
@@ -232,74 +230,11 @@ fn find(
         return visible.iter().position(|other| *other == unit).map(|n| of_card[n]);
     }
     // Not as the rules have it: by the tile that it says that it is, else the first that is left.
-    let free = |place: &&usize| placed[**place].is_none();
+    let free = |place: &&usize| !placed[**place];
     let says = |place: &&usize| {
         let device = &shown[**place].device;
         device.flags & SUBDEVICE != 0 && unit.tiles == [device.subdevice_id]
     };
     let told = of_card.iter().filter(free).find(says).copied();
     told.or_else(|| of_card.iter().filter(free).find(|place| shown[**place].device.flags & SUBDEVICE == 0).copied())
-}
-
-fn of_driver(shown: &Shown, place: usize) -> DeviceInfo {
-    let Shown { device, driver, bf16, .. } = shown;
-    let index = u32::try_from(place).unwrap_or(u32::MAX);
-    let name = if device.name.is_empty() { "Intel GPU" } else { &device.name };
-    let mut info = DeviceInfo::new(DeviceKey::Xpu, index, name, Route::Native);
-    info.memory_bytes = device.memory_bytes.filter(|bytes| *bytes > 0);
-    info.api = Some("Level Zero".to_owned());
-    info.driver = Some(driver.clone());
-    info.pci_address = device
-        .pci_address
-        .map(|[domain, bus, device, function]| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"));
-    info.pci_id = Some(format!("{:04x}:{:04x}", device.vendor_id, device.device_id));
-    info.uuid = (device.uuid != [0; 16]).then(|| uuid(device.uuid));
-    let tiles = u32::try_from(device.tiles.len()).unwrap_or(u32::MAX);
-    info.tiles = Some(tiles.max(1));
-    if let Some((flags, _fp16, fp64)) = device.module {
-        let mut native = vec![DType::F32, DType::I64, DType::I32, DType::U32, DType::I8, DType::U8];
-        if flags & MODULE_FP16 != 0 {
-            native.push(DType::F16);
-        }
-        if flags & MODULE_FP64 != 0 {
-            let list = if fp64 & SOFT_FLOAT == 0 { &mut native } else { &mut info.emulated };
-            list.push(DType::F64);
-        }
-        let list = if *bf16 || bf16_by_id(device.device_id) { &mut native } else { &mut info.emulated };
-        list.push(DType::Bf16);
-        native.sort_unstable();
-        info.emulated.sort_unstable();
-        info.dtypes = Some(native);
-    }
-    info
-}
-
-/// Devices that convert bfloat16 natively whether or not their driver has the extension.
-fn bf16_by_id(device_id: u32) -> bool {
-    device_id & 0xfff == 0x201 || sysfs::is_data_center_max(device_id)
-}
-
-/// Groups of hexadecimal digits, as uuids are written.
-fn uuid(bytes: [u8; 16]) -> String {
-    let mut text = String::new();
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
-}
-
-fn of_kernel(card: &Card, unit: &Unit) -> DeviceInfo {
-    let name = format!("Intel GPU 8086:{:04x}", card.device_id);
-    let mut info = DeviceInfo::new(DeviceKey::Xpu, unit.unmasked_index, name, Route::Native);
-    let part = u64::try_from(unit.tiles.len()).unwrap_or(1);
-    // Tiles of a card are alike.
-    info.memory_bytes = card.memory_bytes.map(|bytes| bytes / u64::from(card.tiles) * part);
-    info.api = Some("sysfs".to_owned());
-    info.driver = Some(card.driver.clone()).filter(|driver| !driver.is_empty());
-    info.pci_address = Some(card.pci_address.clone()).filter(|address| !address.starts_with("unknown"));
-    info.pci_id = Some(format!("8086:{:04x}", card.device_id));
-    info
 }

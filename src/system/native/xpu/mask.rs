@@ -182,7 +182,7 @@ fn count(cards: &[u32]) -> u32 {
 /// A number as C's `strtoul` with base 0 reads its start, as 32 bits, and whether that was all of the text. `None` where
 /// it finds no digit or more than 64 bits.
 fn c_number(text: &str) -> Option<(u32, bool)> {
-    let text = text.trim_start();
+    let text = text.trim_start_matches(is_blank);
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -198,7 +198,12 @@ fn c_number(text: &str) -> Option<(u32, bool)> {
     let wide = if negative { number.wrapping_neg() } else { number };
     #[expect(clippy::cast_possible_truncation, reason = "the driver cuts it off as well")]
     let number = wide as u32;
-    Some((number, digits[end..].trim_end().is_empty() && !negative && u64::from(number) == wide))
+    Some((number, digits[end..].chars().all(is_blank) && !negative && u64::from(number) == wide))
+}
+
+/// C's `isspace`.
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
 }
 
 /// The devices of a machine whose cards have these numbers of tiles, in the driver's order, those that the mask hides

@@ -144,3 +144,26 @@ fn hierarchies_are_read_to_the_letter() {
     assert_eq!(Hierarchy::from_setting("COMPOSITE"), Some(Composite));
     assert_eq!(["flat", "", "FLAT ", "0"].map(Hierarchy::from_setting), [None; 4]);
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_read_and_hides_devices_and_adds_none(
+        text in "[0-9a-fxX.,+ -]{0,16}|\\PC{0,12}",
+        cards in proptest::collection::vec(1_u32..9, 0..6),
+    ) {
+        for hierarchy in [Composite, Flat, Combined] {
+            let Some(mask) = AffinityMask::read(&text) else { continue };
+            let masked = units(hierarchy, &cards, Some(&mask));
+            let all = units(hierarchy, &cards, None);
+            proptest::prop_assert_eq!(masked.len(), all.len());
+            for (masked, all) in masked.iter().zip(&all) {
+                proptest::prop_assert_eq!((masked.card, masked.unmasked_index), (all.card, all.unmasked_index));
+                proptest::prop_assert!(masked.tiles.iter().all(|tile| all.tiles.contains(tile)) && !masked.tiles.is_empty());
+            }
+            let visible = masked.iter().filter(|unit| unit.visible).count();
+            proptest::prop_assert!(!mask.fatal() || visible == 0);
+            // Nothing is hidden from everyone without a word, unless there is nothing.
+            proptest::prop_assert!(visible > 0 || mask.fault(hierarchy, &cards).is_some());
+        }
+    }
+}

@@ -13,6 +13,7 @@
 //! For a described machine ([`Environment::root`]) no driver is asked, since those of this machine would answer, unless
 //! its description names one (`ZE_ENABLE_ALT_DRIVERS`, which the loader reads from the process's environment).
 
+mod describe;
 mod machine;
 mod mask;
 mod settings;
@@ -93,7 +94,9 @@ fn drivers(
         Err(error) if !cards.is_empty() => {
             notes.push(match error {
                 Unanswered::LevelZero(LevelZeroError::Loader(_) | LevelZeroError::NoDriver(_)) => {
-                    format!("{error}; the GPUs are listed by what the kernel tells. To use them, {INSTALL}")
+                    let closed = cfg!(target_os = "linux") && !environment.path("dev/dri").exists();
+                    let container = if closed { "; /dev/dri is not here: a container has to be given it" } else { "" };
+                    format!("{error}; the GPUs are listed by what the kernel tells. To use them, {INSTALL}{container}")
                 }
                 error => error.to_string(),
             });

@@ -82,7 +82,7 @@ fn hierarchy(value: &str, settings: &Settings, machine: &Machine) -> Mask {
             effect = format!("none: {effect}");
         }
         Some(_) if machine.topology.iter().all(|tiles| *tiles == 1) => {
-            effect.push_str("; no card has more than one tile")
+            effect.push_str("; no card has more than one tile");
         }
         Some(_) => {}
     }
@@ -109,7 +109,7 @@ fn affinity(value: &str, settings: &Settings, machine: &Machine) -> Mask {
     };
     if machine.hidden_tiles.0 > 0 {
         let (hidden, of) = machine.hidden_tiles;
-        effect.push_str(&format!(", and {hidden} of {of} tiles of the rest"));
+        effect = format!("{effect}, and {hidden} of {of} tiles of the rest");
     }
     if mask.fatal() {
         effect.push_str("; no driver was asked: Intel's ends the process on this mask");

@@ -2,7 +2,8 @@
 //!
 //! Sources: the kernel's `Documentation/ABI` of i915 and xe; `uevent` of PCI devices. Tiles: xe has a folder
 //! `device/tile<N>` for each; i915 has `gt/gt<N>`, which are tiles on the Data Center GPU Max alone (elsewhere a second
-//! one is the media engine).
+//! one is the media engine). Memory: xe tells it of each tile, Intel's own i915 of the card, the kernel's i915 not at
+//! all.
 
 use std::path::Path;
 
@@ -73,7 +74,9 @@ fn card(folder: &Path) -> Option<Card> {
         _ => 1,
     };
     let tile_memory = |(_, tile): &(u32, std::path::PathBuf)| files::number(&tile.join("physical_vram_size_bytes"));
-    let memory_bytes = files::number(&folder.join("lmem_total_bytes"))
+    let memory_bytes = [folder, device.as_path()]
+        .iter()
+        .find_map(|folder| files::number(&folder.join("lmem_total_bytes")))
         .or_else(|| tile_folders.iter().map(tile_memory).try_fold(0, |sum: u64, bytes| sum.checked_add(bytes?)))
         .filter(|bytes| *bytes > 0);
     Some(Card {
