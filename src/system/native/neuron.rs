@@ -103,7 +103,7 @@ fn parse(output: &str) -> Result<Vec<Row>, serde_json::Error> {
     })
 }
 
-/// What the NeuronCores of a generation compute with: "Data types" of the `NeuronCore` architecture pages.
+/// What the `NeuronCores` of a generation compute with: "Data types" of the `NeuronCore` architecture pages.
 fn dtypes(arch: &str) -> Option<Vec<DType>> {
     let known = ["inf1", "inf2", "trn1", "trn2", "trn3"].iter().any(|generation| arch.starts_with(generation));
     known.then(|| vec![DType::F32, DType::Bf16, DType::F16, DType::I32, DType::U32, DType::I8, DType::U8])

@@ -67,7 +67,7 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
             device.name = format!("Ascend {}", chip.name);
             device.arch = Some(format!("ascend{}", chip.name.to_ascii_lowercase()));
             device.memory_bytes = chip.memory_bytes;
-            device.pci_address = chip.pci_address.clone();
+            device.pci_address.clone_from(&chip.pci_address);
             device.dtypes = dtypes(&chip.name);
         }
         found.devices.push(device);

@@ -25,6 +25,8 @@ use crate::variant::{DeviceKey, Version};
 /// How long the driver may take. Where nothing keeps the GPUs awake it starts each of them first, which takes seconds.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
+static WATCH: Watch = Watch::new();
+
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const ORDER: &str = "CUDA_DEVICE_ORDER";
 const CONTAINER: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -33,7 +35,6 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
     if cfg!(target_os = "macos") {
         return None;
     }
-    static WATCH: Watch = Watch::new();
     let asked = environment.clone();
     let answer = WATCH.within(TIME_LIMIT, move || ask(&asked));
     let mut found = answer.unwrap_or_else(|| absent::hung(environment, TIME_LIMIT));
