@@ -32,14 +32,15 @@ pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFai
         NvmlFailure::Open(OpenError::Absent) => {}
         NvmlFailure::Open(OpenError::Broken(reason)) => reasons.push(format!("NVML cannot be opened: {reason}")),
         // On a machine without a GPU, a driver that is installed is not loaded, and that is no fault.
-        NvmlFailure::Start(error) if error.is_not_loaded() && hardware.is_empty() => {}
+        failure if is_not_loaded(failure) && hardware.is_empty() => {}
         NvmlFailure::Start(error) => reasons.push(error.to_string()),
     }
     match cuda {
         CudaFailure::Open(OpenError::Absent) => {}
-        CudaFailure::Start(error) if hardware.is_empty() && (error.is_no_device() || error.is_stub()) => {}
-        // With the kernel's part missing, it says what NVML said in other words.
-        CudaFailure::Start(_) if !reasons.is_empty() || hardware.is_empty() => {}
+        CudaFailure::Start(error)
+            if hardware.is_empty() && (error.is_no_device() || error.is_stub() || is_not_loaded(nvml)) => {}
+        // It says what NVML said, in other words.
+        CudaFailure::Start(_) if !reasons.is_empty() => {}
         failure => reasons.push(words(failure)),
     }
     if hardware.is_empty() {
@@ -60,6 +61,10 @@ pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFai
         pci::counted("NVIDIA GPU", &hardware)
     ));
     found
+}
+
+fn is_not_loaded(nvml: &NvmlFailure) -> bool {
+    matches!(nvml, NvmlFailure::Start(error) if error.is_not_loaded())
 }
 
 /// A driver that does not answer.
