@@ -192,13 +192,20 @@ mod tests {
 
     use super::{CommandError, Environment, TIME_LIMIT, find, run};
 
-    /// An environment whose `PATH` holds `sh` under the name of `tool`, and a folder before it that must not count.
+    /// An environment whose `PATH` holds `sh` under the name of `tool`, and two folders before it that must not count:
+    /// one that is relative, and one in which the file is no program.
     fn environment(folder: &Path) -> Environment {
         // A link and no file of our own: a file that was just written cannot be started while any thread forks.
-        std::os::unix::fs::symlink("/bin/sh", folder.join("tool")).unwrap();
+        std::fs::create_dir(folder.join("relative")).unwrap();
+        for name in ["tool", "relative/tool"] {
+            std::os::unix::fs::symlink("/bin/sh", folder.join(name)).unwrap();
+        }
+        let up = std::env::current_dir().unwrap().components().map(|_| "../").collect::<String>();
+        let relative = format!("{up}{}", folder.join("relative").strip_prefix("/").unwrap().display());
+        assert!(Path::new(&relative).join("tool").exists());
         std::fs::create_dir(folder.join("first")).unwrap();
         std::fs::write(folder.join("first/tool"), "not executable").unwrap();
-        let path = format!("relative:{0}/first:{0}", folder.display());
+        let path = format!("{relative}:{0}/first:{0}", folder.display());
         let mut environment = Environment::default();
         environment.settings.insert("PATH".to_owned(), path);
         environment

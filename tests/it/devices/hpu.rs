@@ -113,6 +113,13 @@ fn only_devices_whose_nodes_are_here_are_listed() {
     assert_eq!(system.notes.len(), 6);
     assert!(system.notes[0].contains("has no node /dev/accel/accel0 here"), "{:?}", system.notes);
     assert_eq!(mask(&system, "HABANA_VISIBLE_MODULES").effect, "hides nothing");
+    // A container that was given a part that does not work together.
+    let part = server("0x1020", true);
+    for number in 3..8 {
+        std::fs::remove_file(part.path().join(format!("dev/accel/accel{number}"))).unwrap();
+    }
+    let system = part.probe(DeviceKey::Hpu, &[]);
+    assert!(system.notes[5].starts_with("the modules {4,5,7} are no group that works together"), "{:?}", system.notes);
     for number in [6, 7] {
         std::fs::remove_file(root.path().join(format!("dev/accel/accel{number}"))).unwrap();
     }

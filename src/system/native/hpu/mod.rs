@@ -49,21 +49,23 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
             Err(_) => {}
         }
     }
-    accelerators.retain(|accelerator| {
-        let number = accelerator.number;
-        let usable = sysfs::has_node(environment, number);
-        if !usable {
-            notes.push(format!(
-                "the Gaudi accel{number} has no node /dev/accel/accel{number} here: this container was not given it"
-            ));
-        }
-        usable
-    });
-    let numbered: Vec<_> = accelerators.iter().map(|accelerator| (accelerator.number, accelerator.module)).collect();
+    let given: Vec<Accelerator> =
+        accelerators.iter().filter(|one| sysfs::has_node(environment, one.number)).cloned().collect();
+    for Accelerator { number, .. } in accelerators.iter().filter(|one| !given.contains(one)) {
+        notes.push(format!(
+            "the Gaudi accel{number} has no node /dev/accel/accel{number} here: this container was not given it"
+        ));
+    }
+    let numbered: Vec<_> = given.iter().map(|accelerator| (accelerator.number, accelerator.module)).collect();
     let settings = [mask::DEVICES, mask::MODULES].map(|name| environment.setting(name));
     let (hidden_by, masks) = mask::apply(&numbered, settings[0], settings[1]);
+    if given.len() < accelerators.len() && hidden_by.iter().all(Option::is_none) {
+        // What a mask leaves is checked where the mask is read; this is what a container was given.
+        let modules: Option<Vec<u32>> = given.iter().map(|accelerator| accelerator.module).collect();
+        notes.extend(modules.and_then(|modules| mask::group_fault(&modules)));
+    }
     let mut next = 0;
-    let devices = accelerators.iter().zip(hidden_by).map(|(accelerator, hidden_by)| {
+    let devices = given.iter().zip(hidden_by).map(|(accelerator, hidden_by)| {
         let mut device = describe(accelerator, environment, &mut notes);
         if hidden_by.is_none() {
             device.index = next;

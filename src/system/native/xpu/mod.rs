@@ -20,6 +20,7 @@ mod settings;
 mod sycl;
 mod sysfs;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,6 +63,9 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
         notes.extend(settings::hierarchy_note(&settings, &machine));
     }
     notes.extend(machine.notes);
+    // A driver fails in the same way for every device.
+    let mut said = BTreeSet::new();
+    notes.retain(|note| said.insert(note.clone()));
     Some(Found { devices: machine.devices, masks, notes })
 }
 

@@ -151,6 +151,7 @@ mod tests {
         fs::write(path, "").unwrap();
     }
 
+    #[cfg(unix)]
     #[test]
     fn the_version_is_that_of_what_installed_the_library() {
         let folder = tempfile::tempdir().unwrap();
