@@ -32,7 +32,7 @@ pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFai
         NvmlFailure::Open(OpenError::Absent) => {}
         NvmlFailure::Open(OpenError::Broken(reason)) => reasons.push(format!("NVML cannot be opened: {reason}")),
         // On a machine without a GPU, a driver that is installed is not loaded, and that is no fault.
-        failure if is_not_loaded(failure) && hardware.is_empty() => {}
+        NvmlFailure::Start(_) if is_not_loaded(nvml) && hardware.is_empty() => {}
         NvmlFailure::Start(error) => reasons.push(error.to_string()),
     }
     match cuda {
