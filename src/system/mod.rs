@@ -138,6 +138,11 @@ impl SystemInfo {
     /// Looks for the devices of one key by their vendor's own driver, library or public files, and adds them to the
     /// devices. Nothing is needed at build time: libraries are opened at run time, and their absence is a note.
     ///
+    /// Makes no context on any device. What a driver keeps for the whole process it keeps, as when a program uses it: the
+    /// CUDA driver itself is started where there is no NVML or where GPUs are of several kinds, and reads
+    /// `CUDA_VISIBLE_DEVICES` for the last time then. A driver that hangs and a command that does not end cost their time
+    /// limit, 30 s at most, and a note.
+    ///
     /// Does nothing for `cpu` and `wgpu`, which have no native driver. Calling it again replaces what was found before.
     pub fn probe_native(&mut self, key: DeviceKey, environment: &Environment) {
         let Some(found) = native::probe(key, environment) else { return };

@@ -9,7 +9,7 @@ use crate::system::environment::Environment;
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1"] };
 
 /// Room for a device's name.
-const TEXT: usize = 256;
+const TEXT: u16 = 256;
 
 /// Attributes of a device, by their numbers in `CUdevice_attribute`.
 pub(in crate::system) const CAPABILITY_MAJOR: c_int = 75;
@@ -163,9 +163,9 @@ impl LibCuda {
 
     #[expect(clippy::unused_self, reason = "the function is one of the driver's")]
     fn text(&self, name: &'static str, call: Text, device: c_int) -> Result<String, CudaError> {
-        let mut buffer = [0_u8; TEXT];
+        let mut buffer = [0_u8; TEXT as usize];
         // SAFETY: it writes at most the given length to the buffer, which is as long; a handle that is none is an error.
-        check(name, unsafe { call(buffer.as_mut_ptr().cast(), TEXT as c_int, device) })?;
+        check(name, unsafe { call(buffer.as_mut_ptr().cast(), c_int::from(TEXT), device) })?;
         Ok(buffer_text(&buffer))
     }
 

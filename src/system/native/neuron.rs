@@ -103,7 +103,7 @@ fn parse(output: &str) -> Result<Vec<Row>, serde_json::Error> {
     })
 }
 
-/// What the NeuronCores of a generation compute with: "Data types" of the `NeuronCore` architecture pages.
+/// What the `NeuronCores` of a generation compute with: "Data types" of the `NeuronCore` architecture pages.
 fn dtypes(arch: &str) -> Option<Vec<DType>> {
     let known = ["inf1", "inf2", "trn1", "trn2", "trn3"].iter().any(|generation| arch.starts_with(generation));
     known.then(|| vec![DType::F32, DType::Bf16, DType::F16, DType::I32, DType::U32, DType::I8, DType::U8])
@@ -200,6 +200,14 @@ mod tests {
         }
         for bad in ["", "a", "3-1", "8", "0-8", "-1", "1-", "0,", " 1", "4294967296", "0-4294967295"] {
             assert!(numbers(bad, 8).is_err(), "{bad:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_list_of_cores_is_read(value in "[0-9, é-]{0,30}") {
+            let cores = numbers(&value, 16).unwrap_or_default();
+            proptest::prop_assert!(cores.iter().all(|core| *core < 16));
         }
     }
 }

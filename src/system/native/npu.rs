@@ -67,7 +67,7 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
             device.name = format!("Ascend {}", chip.name);
             device.arch = Some(format!("ascend{}", chip.name.to_ascii_lowercase()));
             device.memory_bytes = chip.memory_bytes;
-            device.pci_address = chip.pci_address.clone();
+            device.pci_address.clone_from(&chip.pci_address);
             device.dtypes = dtypes(&chip.name);
         }
         found.devices.push(device);
@@ -248,5 +248,13 @@ mod tests {
             [Some(true), Some(true), Some(false), Some(false), Some(false)]
         );
         assert_eq!(has("950"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_table_and_any_mask_are_read(table in "[|0-9A-C: /\né]{0,120}", mask in "[0-9, aé]{0,20}") {
+            chips(&table);
+            proptest::prop_assert!(visible(&mask, 3).order.iter().all(|place| *place < 3));
+        }
     }
 }

@@ -39,6 +39,7 @@ fn a_machine_without_gpus_is_silent_whatever_is_installed_or_set() {
     let nvml = compile_c("nvml.c", "", &["-DINIT=9"]);
     silent(Described::new().file(NVML, &nvml));
     silent(Described::new().file(NVML, &nvml).file(CUDA, compile_c("libcuda.c", "", &["-DINIT=100"])));
+    silent(Described::new().file(NVML, &nvml).file(CUDA, compile_c("libcuda.c", "", &["-DINIT=999"])));
     silent(Described::new().file(NVML, compile_c("nvml.c", "", &[])));
     // A toolkit's stub for linking.
     silent(Described::new().file(CUDA, compile_c("libcuda.c", "", &["-DINIT=34"])));
@@ -134,10 +135,13 @@ fn nonsense_is_bounded_and_never_taken_for_a_fact() {
     assert_eq!(gpu.name, "\u{fffd}".repeat(96));
     assert_eq!(gpu.backend_version, None);
     assert!(!system.to_string().is_empty());
-    let absurd = "-DGPUS={\"x\", \"y\", -7, 2000000000, 0xffffffff, 0xffff, 18446744073709551615ull, 77},";
+    let absurd = "-DGPUS={\"x\", \"y\", -7, 2000000000, 0xffffffff, 0xffff, 18446744073709551615ull, 77},\
+                  {\"x\", \"y\", 2000000000, 0, 0, 0, 0, 0},";
     let system = probe(&Described::new().file(NVML, compile_c("nvml.c", "", &[absurd, "-DCUDA=2147483647"])));
-    let gpu = &system.devices[0];
-    assert_eq!((gpu.capability, gpu.dtypes.as_ref(), gpu.backend_version), (None, None, None));
+    for gpu in &system.devices {
+        assert_eq!((gpu.capability, gpu.dtypes.as_ref(), gpu.backend_version), (None, None, None));
+    }
+    assert_eq!(system.devices.len(), 2);
     // 2^31 GPUs, of which one answers; then a handle that is none.
     let clock = std::time::Instant::now();
     let system = probe(&Described::new().file(NVML, compile_c("nvml.c", "", &[ONE, "-DCOUNT=2147483648u"])));
@@ -147,6 +151,9 @@ fn nonsense_is_bounded_and_never_taken_for_a_fact() {
     assert!(system.notes.len() < 8, "{:?}", system.notes);
     let system = probe(&Described::new().file(NVML, compile_c("nvml.c", "", &[ONE, "-DNO_HANDLE"])));
     assert_eq!((system.devices.len(), system.notes.len()), (0, 1), "{:?}", system.notes);
+    // A fault that is more than the absence of a GPU is told, though no bus shows one: so it is under Windows' Linux.
+    let system = probe(&Described::new().file(CUDA, compile_c("libcuda.c", "", &["-DINIT=803"])));
+    assert!(system.notes[0].contains("different driver versions (error 803)"), "{:?}", system.notes);
     for count in ["-1", "2147483647"] {
         let gpus = "-DGPUS={\"a\", 9, 0, 1, 1},";
         let cuda = compile_c("libcuda.c", "", &[gpus, &format!("-DCOUNT={count}")]);
@@ -154,4 +161,27 @@ fn nonsense_is_bounded_and_never_taken_for_a_fact() {
         assert_eq!(system.devices.len(), usize::from(count != "-1"), "{:?}", system.notes);
         assert!(system.notes.len() <= 3, "{:?}", system.notes);
     }
+}
+
+/// Set in a child: the driver that it asks never answers, and would keep every later test of this process waiting.
+const HUNG: &str = "KERNELHUB_TEST_CUDA_HANGS";
+
+#[test]
+fn a_driver_that_hangs_is_left_behind() {
+    if std::env::var_os(HUNG).is_some() {
+        let machine = with_hardware().file(NVML, compile_c("nvml.c", "", &[ONE, "-DHANG"]));
+        let system = probe(&machine);
+        assert!(system.devices.is_empty());
+        assert!(system.notes[0].contains("did not answer within 30 s"), "{:?}", system.notes);
+        assert!(system.notes[0].contains("0000:18:00.0"), "{:?}", system.notes);
+        println!("left behind");
+        return;
+    }
+    let clock = std::time::Instant::now();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "--nocapture", "drivers::cuda_hostile::a_driver_that_hangs_is_left_behind"]);
+    let output = child.env(HUNG, "1").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("left behind"));
+    assert!(clock.elapsed() < std::time::Duration::from_secs(150), "{:?}", clock.elapsed());
 }

@@ -75,7 +75,8 @@ fn masks_are_read_in_the_order_of_the_runtimes() {
     assert_eq!(devices, "0=1, 0 by ROCR_VISIBLE_DEVICES=GPU-1122, 2 by ROCR_VISIBLE_DEVICES=GPU-1122");
 }
 
-/// A backend comes from devices, never from folders.
+/// A backend comes from devices, never from folders. (The streams of the same case are the calling conventions': no
+/// kernel for ROCm is called yet.)
 #[test]
 fn f53_a_stray_rocm_folder_makes_no_device() {
     for machine in [

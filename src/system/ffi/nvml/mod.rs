@@ -15,7 +15,7 @@ use error::check;
 const NAMES: &[&str] = if cfg!(windows) { &["nvml.dll"] } else { &["libnvidia-ml.so.1"] };
 
 /// Room for a name, a version or a UUID: `NVML_DEVICE_UUID_V2_BUFFER_SIZE`, the longest of them.
-const TEXT: usize = 96;
+const TEXT: u16 = 96;
 
 /// A place on the PCI bus, and what stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,9 +77,9 @@ impl Nvml {
     pub(in crate::system) fn driver_version(&self) -> Result<String, NvmlError> {
         type Call = unsafe extern "C" fn(*mut c_char, c_uint) -> c_int;
         let call = function!(self.driver, "nvmlSystemGetDriverVersion", Call)?;
-        let mut buffer = [0_u8; TEXT];
+        let mut buffer = [0_u8; TEXT as usize];
         // SAFETY: it writes at most the given length to the buffer, which is as long.
-        check("nvmlSystemGetDriverVersion", unsafe { call(buffer.as_mut_ptr().cast(), TEXT as c_uint) })?;
+        check("nvmlSystemGetDriverVersion", unsafe { call(buffer.as_mut_ptr().cast(), c_uint::from(TEXT)) })?;
         Ok(buffer_text(&buffer))
     }
 
@@ -160,10 +160,10 @@ impl<'a> NvmlDevice<'a> {
     }
 
     fn text(self, name: &'static str, call: DeviceText) -> Result<String, NvmlError> {
-        let mut buffer = [0_u8; TEXT];
+        let mut buffer = [0_u8; TEXT as usize];
         // SAFETY: the handle is NVML's own and in use no longer than NVML is; it writes at most the given length to the
         // buffer, which is as long.
-        check(name, unsafe { call(self.handle, buffer.as_mut_ptr().cast(), TEXT as c_uint) })?;
+        check(name, unsafe { call(self.handle, buffer.as_mut_ptr().cast(), c_uint::from(TEXT)) })?;
         Ok(buffer_text(&buffer))
     }
 

@@ -1,6 +1,8 @@
 //! Where no driver answers: what stands on the PCI bus, and what it lacks. Such a GPU is a note and no device, because
 //! nothing could run on it.
 
+use std::time::Duration;
+
 use super::super::Found;
 use super::super::files;
 use super::super::pci::{self, ACCELERATOR, DISPLAY, PciDevice};
@@ -30,14 +32,15 @@ pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFai
         NvmlFailure::Open(OpenError::Absent) => {}
         NvmlFailure::Open(OpenError::Broken(reason)) => reasons.push(format!("NVML cannot be opened: {reason}")),
         // On a machine without a GPU, a driver that is installed is not loaded, and that is no fault.
-        NvmlFailure::Start(error) if error.is_not_loaded() && hardware.is_empty() => {}
+        NvmlFailure::Start(_) if is_not_loaded(nvml) && hardware.is_empty() => {}
         NvmlFailure::Start(error) => reasons.push(error.to_string()),
     }
     match cuda {
         CudaFailure::Open(OpenError::Absent) => {}
-        CudaFailure::Start(error) if hardware.is_empty() && (error.is_no_device() || error.is_stub()) => {}
-        // With the kernel's part missing, it says what NVML said in other words.
-        CudaFailure::Start(_) if !reasons.is_empty() || hardware.is_empty() => {}
+        CudaFailure::Start(error)
+            if hardware.is_empty() && (error.is_no_device() || error.is_stub() || is_not_loaded(nvml)) => {}
+        // It says what NVML said, in other words.
+        CudaFailure::Start(_) if !reasons.is_empty() => {}
         failure => reasons.push(words(failure)),
     }
     if hardware.is_empty() {
@@ -58,6 +61,20 @@ pub(super) fn find(environment: &Environment, nvml: &NvmlFailure, cuda: &CudaFai
         pci::counted("NVIDIA GPU", &hardware)
     ));
     found
+}
+
+fn is_not_loaded(nvml: &NvmlFailure) -> bool {
+    matches!(nvml, NvmlFailure::Start(error) if error.is_not_loaded())
+}
+
+/// A driver that does not answer.
+pub(super) fn hung(environment: &Environment, limit: Duration) -> Found {
+    let hardware = hardware(environment);
+    let which =
+        if hardware.is_empty() { String::new() } else { format!(" ({})", pci::counted("NVIDIA GPU", &hardware)) };
+    let note =
+        format!("NVIDIA's driver did not answer within {} s and was left behind in a thread{which}", limit.as_secs());
+    Found { notes: vec![note], ..Found::default() }
 }
 
 /// The GPUs of the machine, a word each: by the driver's own folder, else by the PCI bus.

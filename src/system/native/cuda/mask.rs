@@ -97,7 +97,7 @@ fn digits(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Nameable, read, strtoul};
+    use super::{Chosen, Nameable, read, strtoul};
 
     const UUIDS: [&str; 4] = [
         "GPU-9d4d39a1-f297-1d4f-1354-153e6181e927",
@@ -247,5 +247,17 @@ mod tests {
         assert_eq!(["", "-", "+", "x", " -"].map(strtoul), [None; 5]);
         assert_eq!([strtoul("+7x"), strtoul("-1"), strtoul("4294967297")], [Some(7), Some(-1), Some(1)]);
         assert_eq!(strtoul("-18446744073709551616"), Some(-1), "too large is the largest, whatever the sign");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_and_names_each_device_once(value in "(GPU-|MIG-|)[0-9a-fA-FGPUMI,/ é-]{0,40}") {
+            let Chosen { mut order, error } = read(&value, &gpus(4));
+            let count = order.len();
+            order.sort_unstable();
+            order.dedup();
+            proptest::prop_assert!(order.len() == count && order.iter().all(|place| *place < 4));
+            proptest::prop_assert!(count > 0 || error.is_some() || value.is_empty());
+        }
     }
 }

@@ -11,13 +11,21 @@ mod mask;
 mod nvml;
 mod order;
 
+use std::time::Duration;
+
 use super::Found;
+use super::watch::Watch;
 use crate::dtype::DType;
 use crate::system::device::{Capability, DeviceInfo};
 use crate::system::environment::Environment;
 use crate::system::ffi::Nvml;
 use crate::system::mask::Mask;
 use crate::variant::{DeviceKey, Version};
+
+/// How long the driver may take. Where nothing keeps the GPUs awake it starts each of them first, which takes seconds.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+static WATCH: Watch = Watch::new();
 
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 const ORDER: &str = "CUDA_DEVICE_ORDER";
@@ -27,15 +35,21 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
     if cfg!(target_os = "macos") {
         return None;
     }
-    let mut found = match Nvml::open(environment) {
-        Ok(nvml) => nvml::find(&nvml, environment),
-        Err(failure) => by_driver::find(environment, &failure),
-    };
+    let asked = environment.clone();
+    let answer = WATCH.within(TIME_LIMIT, move || ask(&asked));
+    let mut found = answer.unwrap_or_else(|| absent::hung(environment, TIME_LIMIT));
     if let Some(value) = environment.setting(CONTAINER).filter(|_| !found.devices.is_empty()) {
         let effect = "chose the GPUs that this container was given; nothing reads it here";
         found.masks.push(Mask::new(DeviceKey::Cuda, CONTAINER, value, effect));
     }
     Some(found)
+}
+
+fn ask(environment: &Environment) -> Found {
+    match Nvml::open(environment) {
+        Ok(nvml) => nvml::find(&nvml, environment),
+        Err(failure) => by_driver::find(environment, &failure),
+    }
 }
 
 /// Sets what follows from the compute capability.

@@ -178,10 +178,13 @@ fn number(mut gpus: Vec<Gpu>, old: bool, environment: &Environment) -> Found {
                     &all,
                     chosen,
                 ));
-                dropped.into_iter().for_each(|place| devices[place].masked_by = Some(rule.to_owned()));
+                for place in dropped {
+                    devices[place].masked_by = Some(rule.to_owned());
+                }
             } else {
-                let hidden = (0..devices.len()).filter(|place| !left.contains(place)).collect::<Vec<_>>();
-                hidden.into_iter().for_each(|place| devices[place].masked_by = Some(rule.to_owned()));
+                for (_, device) in devices.iter_mut().enumerate().filter(|(place, _)| !left.contains(place)) {
+                    device.masked_by = Some(rule.to_owned());
+                }
             }
         }
     }

@@ -51,7 +51,9 @@ pub(super) fn find(devices: &mut [DeviceInfo], has_mig: bool, environment: &Envi
                 Some("is neither FASTEST_FIRST nor PCI_BUS_ID, in capitals"),
             );
             let by = format!("{ORDER}={}", setting.unwrap_or_default());
-            devices.iter_mut().for_each(|device| device.masked_by = Some(by.clone()));
+            for device in devices.iter_mut() {
+                device.masked_by = Some(by.clone());
+            }
             return Numbers::Refused;
         }
     }
@@ -75,10 +77,11 @@ fn ask(devices: &[DeviceInfo], environment: &Environment) -> Result<Vec<usize>, 
     let cuda = match LibCuda::open(environment) {
         Ok(cuda) => cuda,
         Err(failure) => {
-            return match super::by_driver::says_no_device(&failure) {
-                // It counts none because the mask leaves none.
-                true if environment.setting(VISIBLE).is_some() => Ok(Vec::new()),
-                _ => Err(super::by_driver::words(&failure)),
+            // It counts none because the mask leaves none.
+            return if super::by_driver::says_no_device(&failure) && environment.setting(VISIBLE).is_some() {
+                Ok(Vec::new())
+            } else {
+                Err(super::by_driver::words(&failure))
             };
         }
     };
@@ -113,7 +116,9 @@ pub(super) fn apply(
         return None;
     };
     // How the driver would number the hidden ones too, it does not say.
-    devices.iter_mut().for_each(|device| device.physical_index = None);
+    for device in devices.iter_mut() {
+        device.physical_index = None;
+    }
     let mask = list::apply(Mask::new(DeviceKey::Cuda, VISIBLE, value, ""), devices, &all, chosen);
     Some(Mask { effect: list::effect(devices.len(), order.len(), true), ..mask })
 }

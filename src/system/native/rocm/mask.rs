@@ -6,7 +6,7 @@
 //! 2. `HIP_VISIBLE_DEVICES`, by HIP (`rocdevice.cpp` of CLR), or `CUDA_VISIBLE_DEVICES` where that is unset or empty: of
 //!    the devices that the first left. Numbers in plain decimal or a part of a UUID. It ends at what names no device;
 //!    what names one again counts once. Set and empty, it hides nothing.
-//! 3. `GPU_DEVICE_ORDINAL` is documented for both OpenCL and HIP; CLR reads it for OpenCL alone.
+//! 3. `GPU_DEVICE_ORDINAL` is documented for both `OpenCL` and HIP; CLR reads it for `OpenCL` alone.
 
 use super::super::list::{self, Chosen, Repeat};
 use crate::system::device::DeviceInfo;
@@ -163,6 +163,17 @@ mod tests {
         ] {
             let chosen = hip(value, &uuids());
             assert_eq!(chosen.order, order, "{value:?}: {:?}", chosen.error);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read(value in "(GPU-|gpu-|)[0-9a-fA-FxX,+ é-]{0,30}") {
+            let is_empty = ["", ","].contains(&value.as_str());
+            for chosen in [rocr(&value, &uuids()), hip(&value, &uuids())] {
+                proptest::prop_assert!(chosen.order.iter().all(|place| *place < 4));
+                proptest::prop_assert!(!chosen.order.is_empty() || chosen.error.is_some() || is_empty);
+            }
         }
     }
 }
