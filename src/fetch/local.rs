@@ -57,7 +57,11 @@ impl LocalSource {
         let refuse = |reason: String| FetchError::LocalFolder { path: folder.to_path_buf(), reason };
         if !folder.is_dir() || folder.join(METADATA_FILE).is_file() {
             let builds = find_builds(folder)?;
-            return Ok(builds.into_iter().enumerate().map(|(at, (variant, place))| described(variant, at, &place)).collect());
+            return Ok(builds
+                .into_iter()
+                .enumerate()
+                .map(|(at, (variant, place))| described(variant, at, &place))
+                .collect());
         }
         let build = folder.join("build");
         let (place, is_build) = if build.is_dir() { (build, true) } else { (folder.to_path_buf(), false) };

@@ -15,7 +15,7 @@ use crate::variant::{
 /// Published Metal builds use Metal 4, which macOS has since this version; builds for its processors are made for it too.
 const METAL_MINIMUM_MACOS: Version = Version::new(26, 0);
 
-/// Publishers hold to the symbol versions of manylinux_2_28, whose C library is this; a build may ask for less.
+/// Publishers hold to the symbol versions of `manylinux_2_28`, whose C library is this; a build may ask for less.
 const USUAL_GLIBC: Version = Version::new(2, 28);
 
 /// How a candidate fits.
@@ -41,7 +41,7 @@ pub(super) fn check(candidate: &Candidate, system: &SystemInfo, request: &Reques
 fn arch_build(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, request: &Request) -> Result<Fit, Reason> {
     let mut notes = Vec::new();
     host(candidate, build, system, &mut notes)?;
-    framework(candidate, build.framework(), system, request, &mut notes)?;
+    framework(candidate, build, system, request, &mut notes)?;
     let (device, arch_unknown) = device(candidate, build.backend(), system, request, &mut notes)?;
     let rank = Rank {
         distance: if request.target == Target::Any { distance_of_any(device.key, false) } else { 0 },
@@ -94,11 +94,12 @@ fn host(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, notes: &m
 
 fn framework(
     candidate: &Candidate,
-    framework: Framework,
+    build: &ArchBuild,
     system: &SystemInfo,
     request: &Request,
     notes: &mut Vec<Note>,
 ) -> Result<(), Reason> {
+    let framework = build.framework();
     let (kind, version) = (framework.kind(), framework.version());
     let library = match framework {
         Framework::TvmFfi(version) => {
@@ -141,10 +142,40 @@ fn framework(
     if framework.cxx_abi() == Some(CxxAbi::Cxx98) {
         return Err(Reason::CxxAbi);
     }
+    if !matches!(framework, Framework::TvmFfi(_)) {
+        library_backend(build, library)?;
+    }
     if !matches!(framework, Framework::TvmFfi(_)) && !request.torch_loader {
         return Err(Reason::FrameworkUnsupported { framework: kind, version });
     }
     Ok(())
+}
+
+/// libtorch is built for one backend, as the end of its version says (`2.13.0+cu130`), and for the processor besides; a
+/// build for another backend finds nothing in it. A version that does not say fits.
+fn library_backend(build: &ArchBuild, library: &LibraryFound) -> Result<(), Reason> {
+    let backend = build.backend();
+    let Some((_, tag)) = library.version.as_deref().and_then(|version| version.split_once('+')) else { return Ok(()) };
+    // `rocm7.2` has a dot where variants have none; `xpu` has no version.
+    let of_library = Backend::from_word(&tag.replace('.', ""));
+    let fits = match (backend, of_library) {
+        (Backend::Cuda(build), Some(Backend::Cuda(library))) => {
+            build.major == library.major && build.minor <= library.minor
+        }
+        (Backend::Rocm(build), Some(Backend::Rocm(library))) => build == library,
+        (Backend::Cuda(_) | Backend::Rocm(_), None) => tag != "xpu",
+        (Backend::Cpu, _) | (_, None) => true,
+        (_, Some(_)) => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Reason::FrameworkBackend {
+        framework: build.framework().kind(),
+        backend: backend.name().into(),
+        expected: backend.version(),
+        actual: tag.to_owned(),
+    })
 }
 
 /// The device that the build runs on, and whether it is unknown that the build has code for it.

@@ -89,10 +89,12 @@ pub enum ListError {
 impl Hint for ListError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::UnknownKey { key, .. } => Some(nearest(key, KEYS).map_or_else(
-                || format!("known keys: {}", KEYS.join(", ")),
-                |near| format!("did you mean {near:?}?"),
-            )),
+            Self::UnknownKey { key, .. } => {
+                Some(nearest(key, KEYS).map_or_else(
+                    || format!("known keys: {}", KEYS.join(", ")),
+                    |near| format!("did you mean {near:?}?"),
+                ))
+            }
             _ => Some(
                 "a list has the name of one build a line, with comments after #, or is a JSON list of names or of \
                  objects such as {\"variant\": \"tvm-ffi01-cu128-x86_64-linux\", \"archs\": [\"8.0\", \"9.0a\"]}"
@@ -118,7 +120,7 @@ impl Candidate {
             return Err(ListError::TooLong { origin: origin(), maximum: MAX_LIST_BYTES });
         }
         let text = std::str::from_utf8(bytes).map_err(|error| {
-            let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+            let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
             ListError::NoText { origin: origin(), line }
         })?;
         // Some editors put a mark of their own before a text.

@@ -18,9 +18,7 @@ fn fixtures(folder: &str) -> PathBuf {
 fn files(folder: &str, ending: &str) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(fixtures(folder)).unwrap().map(|entry| entry.unwrap().path());
     let with_ending = entries.filter(|path| path.extension().is_some_and(|extension| extension == ending));
-    with_ending
-        .map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap()))
-        .collect()
+    with_ending.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())).collect()
 }
 
 /// Every machine, by its file's name.
@@ -41,9 +39,8 @@ fn kernels() -> BTreeMap<String, Vec<Candidate>> {
             let AnyVariant::Known(variant) = candidate.variant else { panic!("{name}: {}", candidate.variant) };
             if let Variant::Arch(build) = variant {
                 let stated = &archs["archs"][&name][build.backend().name()];
-                candidate.archs = stated.as_array().map(|archs| {
-                    archs.iter().map(|arch| arch.as_str().unwrap().to_owned()).collect()
-                });
+                candidate.archs =
+                    stated.as_array().map(|archs| archs.iter().map(|arch| arch.as_str().unwrap().to_owned()).collect());
             }
         }
         (name, candidates)

@@ -101,7 +101,8 @@ fn nothing_that_fits_has_an_exit_code_of_its_own_and_its_json_comes_out() {
     assert!(stderr.starts_with("error: none of 7 builds fits device rocm\n"), "{stderr}");
     assert!(stderr.contains("hint: device cpu of this machine would take tvm-ffi01-cpu-x86_64-linux"), "{stderr}");
     assert_eq!(json["alternatives"][0], json!({"device": "cpu", "variant": "tvm-ffi01-cpu-x86_64-linux"}));
-    let backends: Vec<_> = json["backends"].as_array().unwrap().iter().map(|b| b["backend"].as_str().unwrap()).collect();
+    let backends: Vec<_> =
+        json["backends"].as_array().unwrap().iter().map(|b| b["backend"].as_str().unwrap()).collect();
     assert_eq!(backends, ["cpu", "cuda", "wgsl-universal"]);
     assert_eq!(json["backends"][1]["versions"], json!(["12.6", "12.8", "13.0"]));
     let output = machine.run(&arguments);
@@ -126,7 +127,10 @@ fn one_device_of_a_mixed_machine_is_the_one_that_is_checked() {
     let hidden = on("cuda:2", 3);
     assert_eq!(hidden["decisions"][0]["reason"]["masked_by"], "CUDA_VISIBLE_DEVICES=0,1");
     let beyond = on("cuda:9", 3);
-    assert_eq!((&beyond["decisions"][0]["reason"]["index"], &beyond["decisions"][0]["reason"]["masked_by"]), (&9.into(), &Value::Null));
+    assert_eq!(
+        (&beyond["decisions"][0]["reason"]["index"], &beyond["decisions"][0]["reason"]["masked_by"]),
+        (&9.into(), &Value::Null)
+    );
 }
 
 #[test]
@@ -173,7 +177,9 @@ fn version(number: u32, variants: &[&str]) -> Published {
     let mut published = Published::new("o/flash", number);
     published.files.clear();
     published.branches = vec![format!("v{number}")];
-    variants.iter().for_each(|variant| published.add_build(variant, number, &files(), &[]));
+    for variant in variants {
+        published.add_build(variant, number, &files(), &[]);
+    }
     published
 }
 

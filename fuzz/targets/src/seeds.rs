@@ -41,10 +41,14 @@ pub(crate) fn builds() -> Vec<Vec<u8>> {
 
 pub(crate) fn systems() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures/machines");
-    let names = ["02-cpu-libraries", "07-h200-cuda-12.8", "15-xpu-2x2-tiles", "16-laptop-intel-igpu", "18-mac-m3-macos-26"];
+    let names =
+        ["02-cpu-libraries", "07-h200-cuda-12.8", "15-xpu-2x2-tiles", "16-laptop-intel-igpu", "18-mac-m3-macos-26"];
     let read = |name: &str| fs::read(folder.join(format!("{name}.json"))).ok();
     let mut seeds: Vec<Vec<u8>> = names.into_iter().filter_map(read).collect();
-    seeds.extend(texts(&[r#"{"os": "linux", "arch": "x86_64"}"#, r#"{"os": null, "arch": null, "unprobed": ["cuda"]}"#]));
+    seeds.extend(texts(&[
+        r#"{"os": "linux", "arch": "x86_64"}"#,
+        r#"{"os": null, "arch": null, "unprobed": ["cuda"]}"#,
+    ]));
     seeds
 }
 

@@ -57,7 +57,8 @@ pub(crate) fn builds(data: &[u8]) -> String {
         let shown = resolution.to_string();
         assert_eq!(again.to_string(), shown, "the order of the list plays no part");
         assert!(!shown.contains('\u{1b}'), "no command for the terminal");
-        chosen = resolution.chosen_decision().map_or_else(|| "none".to_owned(), |decision| decision.variant.to_string());
+        chosen =
+            resolution.chosen_decision().map_or_else(|| "none".to_owned(), |decision| decision.variant.to_string());
     }
     format!("accepted, {}", kind(chosen))
 }
@@ -68,7 +69,12 @@ pub(crate) fn system(data: &[u8]) -> String {
     let Ok(system) = &read else { return outcome_with_causes(&read) };
     let text = serde_json::to_vec(system).expect("a description is written");
     assert_eq!(SystemInfo::from_json(&text, ORIGIN).as_ref().ok(), Some(system), "what it writes it reads");
-    let names = ["tvm-ffi01-cpu-x86_64-linux", "tvm-ffi01-cu128-x86_64-linux", "wgsl-universal", "torch29-metal-aarch64-darwin"];
+    let names = [
+        "tvm-ffi01-cpu-x86_64-linux",
+        "tvm-ffi01-cu128-x86_64-linux",
+        "wgsl-universal",
+        "torch29-metal-aarch64-darwin",
+    ];
     let candidates = Candidate::from_names(names);
     let mut told = String::new();
     for target in DeviceKey::all().map(Target::Key).chain([Target::Any]) {

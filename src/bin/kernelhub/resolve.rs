@@ -119,7 +119,6 @@ fn listed(
     request: &Request,
     machine: impl FnOnce(&[Candidate]) -> SystemInfo,
 ) -> Decided {
-    use kernelhub::hint::Hint as _;
     let system = machine(candidates);
     let refusal = choose(candidates, &system, request).err();
     let source = format!("{kind} {}", path.display());
@@ -128,7 +127,7 @@ fn listed(
         place: json!({ "repo": null, "revision": null, "commit": null, "source": source }),
         resolution: resolve(candidates, &system, request),
         backends: BackendBuilds::of(candidates),
-        hint: refusal.as_ref().and_then(|refusal| refusal.hint()),
+        hint: refusal.as_ref().and_then(kernelhub::hint::Hint::hint),
         refusal,
         others: None,
         notes: system.notes,
@@ -139,7 +138,9 @@ fn report(options: &Options, decided: &Decided) -> Result<(), Failure> {
     let Decided { resolution, backends, refusal, others, notes, .. } = decided;
     if options.json {
         let (alternatives, unprobed) = match refusal {
-            Some(ResolveError::NothingFits { alternatives, unprobed, .. }) => (alternatives.as_slice(), unprobed.as_slice()),
+            Some(ResolveError::NothingFits { alternatives, unprobed, .. }) => {
+                (alternatives.as_slice(), unprobed.as_slice())
+            }
             _ => (&[][..], &[][..]),
         };
         let mut whole = decided.place.clone();
@@ -165,7 +166,9 @@ fn report(options: &Options, decided: &Decided) -> Result<(), Failure> {
                 print!("\n{others}");
             }
         }
-        notes.iter().for_each(|note| eprintln!("note: {note}"));
+        for note in notes {
+            eprintln!("note: {note}");
+        }
     }
     if refusal.is_none() {
         return Ok(());
