@@ -172,6 +172,26 @@ fn a_folder_is_decided_by_what_its_metadata_says() {
     assert!(machine.fails(1, &["resolve", "empty"]).contains("holds a build"));
 }
 
+/// The libraries of a folder's build say which glibc they ask for.
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+#[test]
+fn the_c_library_that_a_folders_build_asks_for_is_compared() {
+    let at = |glibc: &str| format!(r#"{{"os": "linux", "arch": "x86_64", "libc": {{"glibc": "{glibc}"}}}}"#);
+    let machine = place(&[("old.json", &at("2.3")), ("new.json", &at("2.99"))]);
+    let build = machine.project().join("kernel/build/tvm-ffi01-cpu-x86_64-linux");
+    fs::create_dir_all(&build).unwrap();
+    let metadata = r#"{"name": "x", "id": "x_1", "version": 1, "python-depends": [], "backend": {"type": "cpu"}}"#;
+    fs::write(build.join("metadata.json"), metadata).unwrap();
+    // This program needs a C library as any build does; another file is none.
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), build.join("x.so")).unwrap();
+    fs::write(build.join("y.so"), "no library").unwrap();
+    assert!(json_of(&machine, 0, &["resolve", "kernel", "--system", "new.json"]).0["chosen"].is_string());
+    let old = json_of(&machine, 3, &["resolve", "kernel", "--system", "old.json"]).0;
+    let reason = &old["decisions"][0]["reason"];
+    assert_eq!((&reason["kind"], &reason["actual"]), (&"glibc-too-old".into(), &"2.3".into()));
+    assert!(reason["required"].as_str().unwrap().starts_with("2."), "{reason}");
+}
+
 /// A version with builds of these names.
 fn version(number: u32, variants: &[&str]) -> Published {
     let mut published = Published::new("o/flash", number);
