@@ -205,13 +205,13 @@ fn device(
     visible.sort_by_key(|device| device.index);
     let mut first_reason = None;
     for device in visible {
-        match device_serves(candidate, backend, device, system) {
+        match device_serves(candidate, backend, device, system, first_reason.is_none()) {
             Ok(note) => {
                 let arch_unknown = note.is_some();
                 notes.extend(note);
                 return Ok((DeviceRef { key, index: device.index, route: Route::Native }, arch_unknown));
             }
-            Err(reason) => first_reason = first_reason.or(Some(reason)),
+            Err(reason) => first_reason = first_reason.or(reason),
         }
     }
     Err(first_reason.unwrap_or_else(|| Reason::NoDevice {
@@ -222,13 +222,16 @@ fn device(
     }))
 }
 
-/// Version of the backend, then architecture. A note when the architecture cannot be compared.
+/// Version of the backend, then architecture. A note when the architecture cannot be compared. The reason is made only
+/// where it is wanted: it copies the build's list of architectures, and a machine may have many devices.
 fn device_serves(
     candidate: &Candidate,
     backend: Backend,
     device: &DeviceInfo,
     system: &SystemInfo,
-) -> Result<Option<Note>, Reason> {
+    wants_reason: bool,
+) -> Result<Option<Note>, Option<Reason>> {
+    let reject = |reason: &dyn Fn() -> Reason| Err(wants_reason.then(reason));
     if let Some(expected) = backend.version() {
         let actual = device.backend_version;
         let fits = match backend {
@@ -238,13 +241,13 @@ fn device_serves(
             _ => actual == Some(expected),
         };
         if !fits {
-            return Err(Reason::BackendVersion { backend: backend.name().into(), expected, actual });
+            return reject(&|| Reason::BackendVersion { backend: backend.name().into(), expected, actual });
         }
     }
     if backend == Backend::Metal {
         let actual = system.os_version.as_deref().and_then(macos_version);
         if actual.is_none_or(|actual| actual < METAL_MINIMUM_MACOS) {
-            return Err(Reason::MacosTooOld { required: METAL_MINIMUM_MACOS, actual });
+            return reject(&|| Reason::MacosTooOld { required: METAL_MINIMUM_MACOS, actual });
         }
     }
     // An empty list says nothing: builds without device code leave it out.
@@ -254,12 +257,12 @@ fn device_serves(
         (Backend::Cuda(_), Some(archs)) => match device.capability {
             None => unknown(),
             Some(actual) if cuda_serves(archs, actual) => Ok(None),
-            Some(actual) => Err(Reason::Capability { archs: archs.to_vec(), actual }),
+            Some(actual) => reject(&|| Reason::Capability { archs: archs.to_vec(), actual }),
         },
         (Backend::Rocm(_), Some(archs)) => match &device.arch {
             None => unknown(),
             Some(actual) if rocm_serves(archs, actual) => Ok(None),
-            Some(actual) => Err(Reason::DeviceArch { archs: archs.to_vec(), actual: actual.clone() }),
+            Some(actual) => reject(&|| Reason::DeviceArch { archs: archs.to_vec(), actual: actual.clone() }),
         },
         // The other backends publish no lists; one that appears has no meaning here yet.
         (Backend::Cuda(_) | Backend::Rocm(_), None) | (_, Some(_)) => unknown(),

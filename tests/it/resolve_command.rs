@@ -286,6 +286,8 @@ fn files_that_are_none_are_refused_with_their_place_and_a_hint() {
 fn names_of_strangers_give_the_terminal_no_commands() {
     let names = format!("evil\u{1b}[2J\u{202e}name\n{}\ntorch-cuda\n", "x".repeat(5_000));
     let system = MIXED.replacen("CUDA_VISIBLE_DEVICES=0,1", "\\u001b[31mX", 1);
+    let note = format!("\"notes\": [\"{}\"], \"devices\"", "\\u001b[2J".repeat(10_000));
+    let system = system.replacen("\"devices\"", &note, 1);
     let machine = place(&[("builds.txt", &names), ("machine.json", &system)]);
     for device in ["cuda", "cuda:2", "auto"] {
         let output = machine.run(&["resolve", "builds.txt", "--system", "machine.json", "--device", device]);

@@ -13,7 +13,7 @@ use kernelhub::system::{Environment, MAX_SYSTEM_BYTES, SystemInfo};
 use kernelhub::variant::DeviceKey;
 use serde_json::json;
 
-use crate::failure::{Failure, NOTHING_FITS};
+use crate::failure::{Failure, NOTHING_FITS, shown};
 use crate::kernel_name::KernelName;
 use crate::manifests::HubOptions;
 
@@ -161,13 +161,15 @@ fn report(options: &Options, decided: &Decided) -> Result<(), Failure> {
         println!("{}, for device {}\n", decided.title, options.device);
         print!("{resolution}");
         if refusal.is_some() {
-            print!("\n{}", BackendTable(backends));
+            if !backends.is_empty() {
+                print!("\n{}", BackendTable(backends));
+            }
             if let Some(others) = others.as_ref().filter(|others| **others != OtherVersions::default()) {
                 print!("\n{others}");
             }
         }
         for note in notes {
-            eprintln!("note: {note}");
+            eprintln!("note: {}", shown(note));
         }
     }
     if refusal.is_none() {
