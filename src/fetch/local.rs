@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use super::file::read_file;
 use super::source::Pin;
 use super::{Anchor, Builds, FetchError, Fetched, PublishedVersion, Revision, Session, Snapshot, Source};
+use crate::elf::{Depth, ElfFacts, split_version};
 use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::RepoId;
 use crate::policy::Origin;
 use crate::resolve::{Candidate, MAX_LISTED};
-use crate::variant::{AnyVariant, Variant};
+use crate::variant::{AnyVariant, Variant, Version};
 
 /// Kernels in folders of this machine.
 #[derive(Debug, Default)]
@@ -46,7 +47,7 @@ impl LocalSource {
         Ok((repo.clone(), metadata.version, Self::new(vec![(repo, folder.to_path_buf())])))
     }
 
-    /// The builds in a folder with what their metadata says, whether it can be used or not: a broken or missing
+    /// The builds in a folder with what their metadata and libraries say, whether it can be used or not: a broken or missing
     /// `metadata.json` stands in its candidate's fault and hides no other build. Of the folder's own `build/` every
     /// folder is a build, as in a listing; of a folder without one, those that have metadata or the name of a variant.
     ///
@@ -96,6 +97,7 @@ fn described(variant: AnyVariant, artifact: usize, folder: &Path) -> Candidate {
         candidate.metadata_fault = Some(format!("it has no {METADATA_FILE}"));
         return candidate;
     }
+    candidate.minimum_glibc = minimum_glibc(folder);
     match read_metadata(folder) {
         Ok(metadata) => candidate.archs = Some(metadata.backend.archs).filter(|archs| !archs.is_empty()),
         Err(FetchError::Metadata { source, .. }) => {
@@ -105,6 +107,25 @@ fn described(variant: AnyVariant, artifact: usize, folder: &Path) -> Candidate {
         Err(error) => candidate.metadata_fault = Some(error.to_string()),
     }
     candidate
+}
+
+/// Most libraries of one build that are asked for what they need.
+const MAX_LIBRARIES: usize = 64;
+
+/// The glibc that the libraries in a build's folder ask for. `None`: none says. One that cannot be read says nothing here,
+/// and is refused when it is to be loaded.
+fn minimum_glibc(folder: &Path) -> Option<Version> {
+    let libraries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let is_library = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "so") && path.is_file();
+    let versions = libraries.filter(is_library).take(MAX_LIBRARIES).flat_map(|path| {
+        let file = fs::File::open(path).ok();
+        let facts = file.and_then(|file| ElfFacts::from_file(file, Depth::WithoutSymbols).ok()).unwrap_or_default();
+        facts.needed_versions.into_iter().filter(|need| !need.is_weak).filter_map(|need| {
+            let (family, numbers) = split_version(&need.version)?;
+            (family == "GLIBC").then(|| Some(Version::new(*numbers.first()?, *numbers.get(1)?)))?
+        })
+    });
+    versions.max()
 }
 
 /// The builds in a folder, each with its own folder.

@@ -49,13 +49,16 @@ pub(super) enum Settled {
     Nothing(ResolveError, Option<FetchError>),
 }
 
+/// What chooses among candidates: a build, or why there is none.
+pub(super) type Chooser<'a> = dyn FnMut(&[Candidate]) -> Result<(usize, Resolution), ResolveError> + 'a;
+
 /// Chooses by name, reads the metadata of what was chosen, and chooses again with what it says, until that changes
 /// nothing. A build whose metadata is broken does not hide the others.
 pub(super) fn settle(
     source: &dyn Source,
     builds: &mut Builds,
     session: &Session<'_>,
-    choose: &mut dyn FnMut(&[Candidate]) -> Result<(usize, Resolution), ResolveError>,
+    choose: &mut Chooser<'_>,
 ) -> Result<Settled, FetchError> {
     let mut broken = None;
     let mut described = vec![false; builds.candidates.len()];

@@ -119,13 +119,12 @@ impl Hub {
     ) -> OtherVersions {
         let listed = {
             let mut lists = self.version_lists.lock().unwrap_or_else(PoisonError::into_inner);
-            match lists.get(repo) {
-                Some(listed) => Arc::clone(listed),
-                None => {
-                    let listed = Arc::new(self.list_versions(repo, session, is_description));
-                    lists.insert(repo.clone(), Arc::clone(&listed));
-                    listed
-                }
+            if let Some(listed) = lists.get(repo) {
+                Arc::clone(listed)
+            } else {
+                let listed = Arc::new(self.list_versions(repo, session, is_description));
+                lists.insert(repo.clone(), Arc::clone(&listed));
+                listed
             }
         };
         let is_asked = |listed: &PublishedVersion| match revision {

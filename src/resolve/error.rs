@@ -100,9 +100,8 @@ impl Hint for ResolveError {
                 "every build needs Torch or Python: look for a version of this kernel with a tvm-ffi or wgsl build"
                     .to_owned(),
             );
-        } else {
-            advice.extend(resolution.hints());
         }
+        advice.extend(resolution.hints());
         if !unprobed.is_empty() {
             let keys: Vec<&str> = unprobed.iter().map(|key| key.as_str()).collect();
             advice.push(format!("devices not probed yet: {}", keys.join(", ")));

@@ -120,7 +120,7 @@ impl Candidate {
             return Err(ListError::TooLong { origin: origin(), maximum: MAX_LIST_BYTES });
         }
         let text = std::str::from_utf8(bytes).map_err(|error| {
-            let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+            let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
             ListError::NoText { origin: origin(), line }
         })?;
         // Some editors put a mark of their own before a text.

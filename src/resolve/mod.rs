@@ -13,11 +13,14 @@
 //! - CUDA builds need the machine's major version and at most its minor; other backends need exactly its version.
 //! - A `tvm-ffi` build needs the interface version that this crate speaks, and `libtvm_ffi` only when it imports from
 //!   it.
-//! - Builds for Torch's own interfaces need libtorch and a loader for them; noarch Torch builds are Python.
+//! - Builds for Torch's own interfaces need libtorch, built for their backend, and a loader for them; noarch Torch builds
+//!   are Python.
 //! - Where architectures are known (`metadata.json`), the device's has to be among them.
 //! - A shader pack needs an adapter of wgpu that its target serves.
 //! - Preferred: the device that was asked for before the next one it can stand for (`xpu` before `wgpu`); native code
 //!   before shaders; shaders for the device before universal ones; then the highest version.
+//!
+//! The rules, their reasons and the order of what fits are for readers in docs/resolution.md, which names the same.
 //!
 //! One reason is given for each rejected candidate: the first rule that it breaks, in the order above. The cost: a
 //! build that breaks two rules shows the second only after the first is met. In exchange a trace reads in one glance.

@@ -84,6 +84,18 @@ pub enum Reason {
         /// The version that the build was made for.
         version: Version,
     },
+    /// The framework's library is built for another backend, or for another version of it.
+    #[error("built for {}; the library of {framework} here is built for {actual}", backend_text(.backend, .expected.as_ref()))]
+    FrameworkBackend {
+        /// The framework.
+        framework: FrameworkKind,
+        /// The name of the backend that the build is for.
+        backend: Cow<'static, str>,
+        /// The backend's version, where builds carry one.
+        expected: Option<Version>,
+        /// What the library is built for, as its version says: `cpu`, `cu126`, `rocm7.2`.
+        actual: String,
+    },
     /// Made for the C++ ABI that Torch has given up.
     #[error("made for Torch's former C++ ABI (cxx98), which cannot be loaded here")]
     CxxAbi,
@@ -162,7 +174,7 @@ impl Reason {
             Self::FrameworkMissing { framework, .. } | Self::FrameworkUnsupported { framework, .. } => {
                 !matches!(framework, FrameworkKind::TvmFfi)
             }
-            Self::NeedsPython | Self::CxxAbi => true,
+            Self::NeedsPython | Self::CxxAbi | Self::FrameworkBackend { .. } => true,
             _ => false,
         }
     }
@@ -180,6 +192,10 @@ impl Hint for Reason {
                 "builds for Torch need libtorch (LIBTORCH names its folder) and a program that can load them"
                     .to_owned(),
             ),
+            Self::FrameworkBackend { backend, expected, .. } => Some(format!(
+                "LIBTORCH names the folder of another libtorch, such as one for {}",
+                backend_text(backend, expected.as_ref())
+            )),
             Self::NoDevice { masked_by: Some(mask), .. } => Some(format!("{mask} hides devices: change or unset it")),
             Self::BackendVersion { backend, expected, actual: Some(actual) }
                 if *backend == "cuda" && expected.major >= actual.major =>
@@ -252,6 +268,10 @@ fn or_unknown(value: Option<&Version>) -> String {
 
 fn or_unpublished(word: Option<&'static str>) -> &'static str {
     word.unwrap_or("one that no build is published for")
+}
+
+fn backend_text(backend: &str, version: Option<&Version>) -> String {
+    version.map_or_else(|| backend.to_owned(), |version| format!("{backend} {version}"))
 }
 
 fn version_rule(backend: &str) -> &'static str {

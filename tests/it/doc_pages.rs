@@ -33,7 +33,10 @@ fn blocks(page: &str) -> Vec<Block> {
     let (mut blocks, mut open, mut before) = (Vec::new(), None::<Block>, String::new());
     for line in page.lines() {
         match (line.strip_prefix("```"), &mut open) {
-            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(_), Some(_)) => {
+                blocks.extend(open.take());
+                before.clear();
+            }
             (Some(language), None) => {
                 open = Some(Block { language: language.to_owned(), text: String::new(), before: before.clone() });
             }
@@ -133,7 +136,7 @@ fn f59_the_page_about_resolution_shows_what_its_commands_print() {
         let arguments: Vec<&str> = calls[0].iter().map(String::as_str).collect();
         let output = machine.run(&arguments);
         let text = [output.stdout, output.stderr].concat();
-        printed.push_str(&format!("{line}\n{}", String::from_utf8(text).unwrap()));
+        printed.extend([line, "\n", std::str::from_utf8(&text).unwrap()]);
     }
     assert!(printed.contains("error: none of"), "a failure is shown, too");
     if std::env::var_os("KERNELHUB_WRITE_PAGES").is_some() {

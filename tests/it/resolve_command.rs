@@ -172,12 +172,34 @@ fn a_folder_is_decided_by_what_its_metadata_says() {
     assert!(machine.fails(1, &["resolve", "empty"]).contains("holds a build"));
 }
 
+/// The libraries of a folder's build say which glibc they ask for.
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+#[test]
+fn the_c_library_that_a_folders_build_asks_for_is_compared() {
+    let at = |glibc: &str| format!(r#"{{"os": "linux", "arch": "x86_64", "libc": {{"glibc": "{glibc}"}}}}"#);
+    let machine = place(&[("old.json", &at("2.3")), ("new.json", &at("2.99"))]);
+    let build = machine.project().join("kernel/build/tvm-ffi01-cpu-x86_64-linux");
+    fs::create_dir_all(&build).unwrap();
+    let metadata = r#"{"name": "x", "id": "x_1", "version": 1, "python-depends": [], "backend": {"type": "cpu"}}"#;
+    fs::write(build.join("metadata.json"), metadata).unwrap();
+    // This program needs a C library as any build does; another file is none.
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), build.join("x.so")).unwrap();
+    fs::write(build.join("y.so"), "no library").unwrap();
+    assert!(json_of(&machine, 0, &["resolve", "kernel", "--system", "new.json"]).0["chosen"].is_string());
+    let old = json_of(&machine, 3, &["resolve", "kernel", "--system", "old.json"]).0;
+    let reason = &old["decisions"][0]["reason"];
+    assert_eq!((&reason["kind"], &reason["actual"]), (&"glibc-too-old".into(), &"2.3".into()));
+    assert!(reason["required"].as_str().unwrap().starts_with("2."), "{reason}");
+}
+
 /// A version with builds of these names.
 fn version(number: u32, variants: &[&str]) -> Published {
     let mut published = Published::new("o/flash", number);
     published.files.clear();
     published.branches = vec![format!("v{number}")];
-    variants.iter().for_each(|variant| published.add_build(variant, number, &files(), &[]));
+    for variant in variants {
+        published.add_build(variant, number, &files(), &[]);
+    }
     published
 }
 
@@ -264,6 +286,8 @@ fn files_that_are_none_are_refused_with_their_place_and_a_hint() {
 fn names_of_strangers_give_the_terminal_no_commands() {
     let names = format!("evil\u{1b}[2J\u{202e}name\n{}\ntorch-cuda\n", "x".repeat(5_000));
     let system = MIXED.replacen("CUDA_VISIBLE_DEVICES=0,1", "\\u001b[31mX", 1);
+    let note = format!("\"notes\": [\"{}\"], \"devices\"", "\\u001b[2J".repeat(10_000));
+    let system = system.replacen("\"devices\"", &note, 1);
     let machine = place(&[("builds.txt", &names), ("machine.json", &system)]);
     for device in ["cuda", "cuda:2", "auto"] {
         let output = machine.run(&["resolve", "builds.txt", "--system", "machine.json", "--device", device]);

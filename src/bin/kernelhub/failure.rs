@@ -69,7 +69,7 @@ impl<E: Hint + 'static> From<E> for Failure {
 const MAX_LINE: usize = 1000;
 
 /// A text for the terminal: nothing in it is a command to it, and no line is endless.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let cut = |line: &str| match line.char_indices().nth(MAX_LINE) {
         Some((end, _)) => format!("{}... (cut; the whole line has {} bytes)", &line[..end], line.len()),
         None => line.to_owned(),

@@ -12,7 +12,7 @@ use kernelhub::system::{Environment, SystemInfo};
 use kernelhub::variant::DeviceKey;
 use serde_json::json;
 
-use crate::failure::{Failure, NOTHING_FITS};
+use crate::failure::{Failure, NOTHING_FITS, shown};
 use crate::input::{bounded, described};
 use crate::kernel_name::KernelName;
 use crate::manifests::HubOptions;
@@ -119,7 +119,6 @@ fn listed(
     request: &Request,
     machine: impl FnOnce(&[Candidate]) -> SystemInfo,
 ) -> Decided {
-    use kernelhub::hint::Hint as _;
     let system = machine(candidates);
     let refusal = choose(candidates, &system, request).err();
     let source = format!("{kind} {}", path.display());
@@ -128,7 +127,7 @@ fn listed(
         place: json!({ "repo": null, "revision": null, "commit": null, "source": source }),
         resolution: resolve(candidates, &system, request),
         backends: BackendBuilds::of(candidates),
-        hint: refusal.as_ref().and_then(|refusal| refusal.hint()),
+        hint: refusal.as_ref().and_then(kernelhub::hint::Hint::hint),
         refusal,
         others: None,
         notes: system.notes,
@@ -162,12 +161,16 @@ fn report(options: &Options, decided: &Decided) -> Result<(), Failure> {
         println!("{}, for device {}\n", decided.title, options.device);
         print!("{resolution}");
         if refusal.is_some() {
-            print!("\n{}", BackendTable(backends));
+            if !backends.is_empty() {
+                print!("\n{}", BackendTable(backends));
+            }
             if let Some(others) = others.as_ref().filter(|others| **others != OtherVersions::default()) {
                 print!("\n{others}");
             }
         }
-        notes.iter().for_each(|note| eprintln!("note: {note}"));
+        for note in notes {
+            eprintln!("note: {}", shown(note));
+        }
     }
     if refusal.is_none() {
         return Ok(());
