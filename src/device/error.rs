@@ -21,12 +21,21 @@ pub struct Listed {
     pub route: Route,
     /// Its name.
     pub name: String,
+    /// Whether a driver serves it.
+    pub has_driver: bool,
 }
 
 impl Listed {
     pub(super) fn of(device: &DeviceInfo) -> Self {
         let DeviceInfo { key, index, route, masked_by, name, .. } = device;
-        Self { key: *key, index: *index, route: *route, masked_by: masked_by.clone(), name: name.clone() }
+        Self {
+            key: *key,
+            index: *index,
+            route: *route,
+            masked_by: masked_by.clone(),
+            name: name.clone(),
+            has_driver: device.has_driver(),
+        }
     }
 }
 
@@ -35,6 +44,9 @@ impl fmt::Display for Listed {
         write!(f, "{}:{} ({}", self.key, self.index, printable(&self.name))?;
         if let Some(mask) = &self.masked_by {
             write!(f, ", hidden by {}", printable(mask))?;
+        }
+        if !self.has_driver {
+            f.write_str(", no driver")?;
         }
         f.write_str(")")
     }
@@ -56,6 +68,16 @@ pub enum DeviceError {
         devices: Vec<Listed>,
         /// The settings that hide some of them.
         masks: Vec<Mask>,
+    },
+    /// It is in the machine, and no driver serves it.
+    #[error("no driver serves device {target}; of its kind there are: {}", list(.devices))]
+    NoDriver {
+        /// What was asked for.
+        target: Target,
+        /// The devices of the key.
+        devices: Vec<Listed>,
+        /// What probing noted.
+        notes: Vec<String>,
     },
     /// It isn't there.
     #[error("there is no device {target}; {}", there(.devices, .others))]
@@ -107,11 +129,13 @@ impl Hint for DeviceError {
                 let variables = if variables.is_empty() { "the mask".to_owned() } else { variables.join(" and ") };
                 Some(format!("change or unset {variables}, or ask for a visible device"))
             }
-            Self::Missing { notes, .. } | Self::Unprobed { notes, .. } => Some(if notes.is_empty() {
-                "`kernelhub devices` lists what is there; auto takes the best of the machine".to_owned()
-            } else {
-                notes.iter().map(|note| printable(note)).collect::<Vec<_>>().join("; ")
-            }),
+            Self::NoDriver { notes, .. } | Self::Missing { notes, .. } | Self::Unprobed { notes, .. } => {
+                Some(if notes.is_empty() {
+                    "`kernelhub devices` lists what is there; auto takes the best of the machine".to_owned()
+                } else {
+                    notes.iter().map(|note| printable(note)).collect::<Vec<_>>().join("; ")
+                })
+            }
             Self::DType { emulated: true, .. } => {
                 Some("allow emulation to take its rounding at a loss of speed, or ask for a native type".to_owned())
             }

@@ -118,7 +118,7 @@ impl Devices {
         }
         // Adapters cost more than all the rest: only where they could be the answer.
         #[cfg(feature = "wgpu")]
-        if system.devices.iter().all(|device| device.masked_by.is_some()) {
+        if !system.devices.iter().any(|device| device.masked_by.is_none() && device.has_driver()) {
             system.probe_adapters();
         }
         Self { system }

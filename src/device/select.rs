@@ -13,13 +13,12 @@ impl Devices {
 
     /// The device that a request means. Of a device with two routes, the native one.
     ///
-    /// `auto` is [`Devices::best`]. A key takes its first
-    /// visible device, by number; `wgpu` any hardware adapter before a software one, also an adapter that has a key of
-    /// its own.
+    /// `auto` is [`Devices::best`]. A key takes its first visible device, by number; `wgpu` any hardware adapter before a
+    /// software one, also an adapter that has a key of its own. A device that no driver serves is never taken.
     ///
     /// # Errors
-    /// [`DeviceError::Hidden`] when a mask hides what was asked for, [`DeviceError::Missing`] when it isn't there,
-    /// [`DeviceError::Unprobed`] when nobody has looked for it.
+    /// [`DeviceError::Hidden`] when a mask hides what was asked for, [`DeviceError::NoDriver`] when no driver serves it,
+    /// [`DeviceError::Missing`] when it isn't there, [`DeviceError::Unprobed`] when nobody has looked for it.
     pub fn select(&self, target: Target) -> Result<Device, DeviceError> {
         let Some(key) = target.key() else { return Ok(self.best()) };
         let index = target.index();
@@ -47,7 +46,7 @@ impl Devices {
             let own = device.key == key;
             // An adapter with a key of its own answers to `wgpu` too, but has its number under its own key.
             let lent = key == DeviceKey::Wgpu && index.is_none() && device.route == Route::Adapter;
-            (own || lent) && index.is_none_or(|index| device.index == index) && device.masked_by.is_none()
+            (own || lent) && index.is_none_or(|index| device.index == index) && usable(device)
         };
         let found = self.system.devices.iter().filter(serves);
         found.min_by_key(|device| (device.software, device.route, device.key, device.index)).cloned()
@@ -65,8 +64,8 @@ impl Devices {
             devices
         };
         let own = listed(key);
-        let others = DeviceKey::all().filter(|other| *other != key).flat_map(listed).filter(|d| d.masked_by.is_none());
-        let others = others.collect();
+        let others = DeviceKey::all().filter(|other| *other != key).flat_map(listed);
+        let others = others.filter(|device| device.masked_by.is_none() && device.has_driver).collect();
         // The faults and advice that probing left, such as a driver that is not installed.
         let notes = self.system.notes.clone();
         // Those that hide something, and not those that were only read.
@@ -79,6 +78,10 @@ impl Devices {
         if own.iter().any(|device| device.masked_by.is_some() && target.index().is_none_or(|i| own_covers(&own, i))) {
             return DeviceError::Hidden { target, devices: own, masks };
         }
+        let asked = |device: &&Listed| target.index().is_none_or(|index| device.index == index);
+        if own.iter().filter(asked).any(|device| device.masked_by.is_none() && !device.has_driver) {
+            return DeviceError::NoDriver { target, devices: own, notes };
+        }
         if own.is_empty() && self.system.unprobed.contains(&key) {
             return DeviceError::Unprobed { target, notes };
         }
@@ -89,6 +92,11 @@ impl Devices {
 /// Whether a number would name a device if no mask were set.
 fn own_covers(own: &[Listed], index: u32) -> bool {
     usize::try_from(index).is_ok_and(|index| index < own.len())
+}
+
+/// Whether this process can use it.
+fn usable(device: &DeviceInfo) -> bool {
+    device.masked_by.is_none() && device.has_driver()
 }
 
 /// The processor, as a device.

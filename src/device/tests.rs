@@ -143,3 +143,19 @@ fn the_processor_needs_no_driver_and_names_are_escaped_in_errors() {
     let error = select(&devices, "cuda:1").unwrap_err();
     assert!(!error.to_string().contains('\u{1b}'), "{error}");
 }
+
+#[test]
+fn a_device_without_a_driver_is_listed_and_never_taken() {
+    let mut card = gpu(DeviceKey::Xpu, 0, Route::Native);
+    card.api = Some("sysfs".to_owned());
+    let mut devices = machine([card.clone()]);
+    devices.system.notes.push("install Level Zero".to_owned());
+    assert_eq!(devices.best().key(), DeviceKey::Cpu);
+    let error = select(&devices, "xpu").unwrap_err();
+    assert!(matches!(error, DeviceError::NoDriver { .. }), "{error}");
+    assert!(error.to_string().contains("xpu:0 (xpu card 0, no driver)"), "{error}");
+    assert_eq!(error.hint().unwrap(), "install Level Zero");
+    // The same GPU as an adapter needs no native driver.
+    let both = machine([card, gpu(DeviceKey::Xpu, 0, Route::Adapter)]);
+    assert_eq!(select(&both, "xpu:0").unwrap().route(), Route::Adapter);
+}

@@ -4,7 +4,7 @@ use super::machine::{Shown, address};
 use super::mask::Unit;
 use super::sysfs::{self, Card};
 use crate::dtype::DType;
-use crate::system::device::{DeviceInfo, Route};
+use crate::system::device::{DeviceInfo, NO_DRIVER, Route};
 use crate::variant::DeviceKey;
 
 /// Flags of `ze_device_module_properties_t` that are read.
@@ -64,7 +64,7 @@ pub(super) fn of_kernel(card: &Card, unit: &Unit, name: Option<&str>) -> DeviceI
     let part = u64::try_from(unit.tiles.len()).unwrap_or(1);
     // Tiles of a card are alike.
     info.memory_bytes = card.memory_bytes.map(|bytes| bytes / u64::from(card.tiles) * part);
-    info.api = Some("sysfs".to_owned());
+    info.api = Some(NO_DRIVER.to_owned());
     info.driver = Some(card.driver.clone()).filter(|driver| !driver.is_empty());
     info.pci_address = Some(card.pci_address.clone()).filter(|address| !address.starts_with("unknown"));
     info.pci_id = Some(format!("8086:{:04x}", card.device_id));

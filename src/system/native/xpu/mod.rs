@@ -149,7 +149,6 @@ impl SystemInfo {
     #[must_use]
     pub fn is_xpu_available(&self) -> bool {
         use crate::system::device::Route;
-        self.visible(DeviceKey::Xpu)
-            .any(|device| device.route == Route::Native && device.api.as_deref() != Some("sysfs"))
+        self.visible(DeviceKey::Xpu).any(|device| device.route == Route::Native && device.has_driver())
     }
 }
