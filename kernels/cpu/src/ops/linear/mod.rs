@@ -128,8 +128,8 @@ fn run<E: Product, const GATED: bool>(
     };
     let rows = linear.rows.len();
     let elements = linear.depth as u64 * weight.shape()[0] as u64;
-    // About 50 multiply-adds, or 15 bytes of the weight, per nanosecond, whichever takes longer.
-    let cost = (elements.saturating_mul(rows as u64) / 50).max(elements.saturating_mul(size_of::<E>() as u64) / 15);
+    // About 50 multiply-adds, or 20 bytes of the weight, per nanosecond, whichever takes longer.
+    let cost = (elements.saturating_mul(rows as u64) / 50).max(elements.saturating_mul(size_of::<E>() as u64) / 20);
     if rows <= few::MAX_ROWS {
         let job = Few { linear };
         launch(function, &job, job.items(), cost)
