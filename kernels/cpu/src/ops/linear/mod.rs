@@ -35,7 +35,7 @@ struct Linear<E> {
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
     let (mut tensors, mut bias) = ([Tensor::EMPTY; 3], Tensor::EMPTY);
     let [out, x, weight] = args.tensors(&mut tensors)?;
-    let bias = args.optional_tensor(3, &mut bias)?.then_some(&bias);
+    let bias = args.optional_tensor(3, &mut bias)?;
     x.expect_rank(1..=MAX_RANK, "[.., in]")?;
     weight.expect_rank(2..=2, "[out, in]")?;
     let columns = weight.shape()[0];
