@@ -6,7 +6,7 @@
 use super::Arithmetic;
 
 /// `e^r = 1 + r + r^2 * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= ln(2) / 2.
-#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
 const EXP: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_554, 0.008_363_233, 0.001_392_625];
 /// `2^r = 1 + r * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= 1 / 2.
 #[cfg(feature = "flash-attn2")]
@@ -16,7 +16,7 @@ const EXP2: [f32; 6] =
 #[cfg(feature = "flash-attn2")]
 const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
 /// ln(2) in two parts; the first has few enough bits that its product with an exponent is exact.
-#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
 const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
 /// `Q(a) e^(a^2 / 2) = t * p(2.54 t - 1.54)` with `t = 1 / (1 + a / 4)`, where `Q` is the upper tail of the normal
@@ -48,7 +48,7 @@ pub(crate) fn exp<S: Arithmetic>(s: S, x: S::V) -> S::V {
 }
 
 /// `e^r` for |r| <= ln(2) / 2.
-#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
 fn exp_reduced<S: Arithmetic>(s: S, r: S::V) -> S::V {
     let mut p = s.splat(EXP[4]);
@@ -62,14 +62,14 @@ fn exp_reduced<S: Arithmetic>(s: S, r: S::V) -> S::V {
 
 /// What is added to a number below 2^17 so that its sum rounds it to a multiple of 1/32, of which the low five bits of
 /// the sum are the fraction.
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
 const ROUND32: f32 = 393_216.0;
 /// `2^-r = 1 + r * (p[0] + r * p[1])` for |r| <= 1/64, least in error with the 1 fixed.
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
 const EXP2_32: [f32; 2] = [-0.693_157_34, 0.240_226_5];
 
 /// `2^-r`, for |r| <= 1/64, times the power in the low five bits of `rounded`.
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
 #[inline(always)]
 fn exp2_table<A: Arithmetic>(s: A, rounded: A::V, r: A::V) -> A::V {
     let p = s.fma(s.fma(r, s.splat(EXP2_32[1]), s.splat(EXP2_32[0])), r, s.splat(1.0));
@@ -77,7 +77,7 @@ fn exp2_table<A: Arithmetic>(s: A, rounded: A::V, r: A::V) -> A::V {
 }
 
 /// `e^-a` for `a >= 0`, within `2 + a / 8` ulp; 0 above 104, NaN for NaN.
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
 #[inline(always)]
 pub(crate) fn exp_minus<A: Arithmetic>(s: A, a: A::V) -> A::V {
     // NaN comes through: `min` answers its second operand then.
@@ -95,9 +95,9 @@ pub(crate) fn exp_minus<A: Arithmetic>(s: A, a: A::V) -> A::V {
     s.scale2(exp2_table(s, rounded, r), n)
 }
 
-/// `x / (1 + e^-z)`, computed with `e^-|z|`, which cannot overflow: for large negative `z` the
-/// other form gives 0 where the result is still a normal number.
-#[cfg(feature = "activation")]
+/// `x / (1 + e^-z)`, computed with `e^-|z|`, which cannot overflow: for large negative `z` the other form gives 0
+/// where the result is still a normal number.
+#[cfg(any(feature = "activation", feature = "linear"))]
 #[inline(always)]
 pub(crate) fn sigmoid_weighted<A: Arithmetic>(s: A, x: A::V, z: A::V) -> A::V {
     let decay = exp_minus(s, s.abs(z));
