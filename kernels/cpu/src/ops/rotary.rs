@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
-#![expect(clippy::similar_names, reason = "x1, x2, out1, out2 are the contract's names")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 #![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
 #![expect(clippy::many_single_char_names, reason = "short names for vectors in formulas")]

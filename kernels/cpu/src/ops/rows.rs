@@ -46,7 +46,8 @@ fn last_cache() -> Option<usize> {
     let mut largest = None;
     for index in 0..16 {
         let cache = __cpuid_count(leaf, index);
-        if cache.eax & 0x1f == 0 {
+        let kind = cache.eax & 0x1f;
+        if kind == 0 {
             break;
         }
         let [ways, partitions, line] = [cache.ebx >> 22, cache.ebx >> 12 & 0x3ff, cache.ebx & 0xfff].map(u64::from);

@@ -69,7 +69,7 @@ const ROUND32: f32 = 393_216.0;
 const LOG2_E_LOW: f32 = 1.925_963e-8;
 /// `2^-r = 1 + r * (p[0] + r * p[1])` for |r| <= 1/64, least in error with the 1 fixed.
 #[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
-const EXP2_32: [f32; 2] = [-0.693_157_34, 0.240_226_5];
+const EXP2_32: [f32; 2] = [-0.693_157_3, 0.240_226_5];
 
 /// `2^-r`, for |r| <= 1/64, times the power in the low five bits of `rounded`.
 #[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]

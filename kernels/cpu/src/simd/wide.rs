@@ -4,8 +4,6 @@
 //! as far as its scheduler reaches, which is less than two of the longer ones here: so the code takes several vectors
 //! through each step together.
 
-#![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
-
 use super::Simd;
 
 /// What formulas are made of; each operation as in [`Simd`].

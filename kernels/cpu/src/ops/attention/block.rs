@@ -269,53 +269,9 @@ impl<E: Element> Attention<E> {
         if hidden >= width {
             return;
         }
-        // SAFETY: a row of the block, so inside the tiles.
-        let (a, c) = unsafe { (held.queries.add(rows.start * depth), held.scores.add(rows.start * KEYS)) };
-        let (b, b_stride) = (step.keys.data, step.keys.stride);
         let count = rows.len();
-        if held.paired {
-            let ahead = step.count == KEYS;
-            if step.keys.raw {
-                let keys = step.keys.row::<E>(0);
-                s.call(Scores {
-                    rows: count,
-                    columns: width,
-                    depth,
-                    queries: a,
-                    keys,
-                    stride: b_stride,
-                    scores: c,
-                    ahead,
-                });
-            } else {
-                let (keys, ahead) = (b, false);
-                s.call(Scores {
-                    rows: count,
-                    columns: width,
-                    depth,
-                    queries: a,
-                    keys,
-                    stride: b_stride,
-                    scores: c,
-                    ahead,
-                });
-            }
-        } else if step.few {
-            s.call(Dots { rows: count, columns: width, depth, a, a_stride: depth, b, b_stride, c, c_stride: KEYS });
-        } else {
-            s.call(Multiply {
-                rows: count,
-                depth: self.head_dim,
-                vectors: width.div_ceil(S::LANES),
-                a,
-                a_stride: depth,
-                b,
-                b_stride,
-                c,
-                c_stride: KEYS,
-                add: false,
-            });
-        }
+        // SAFETY: rows of the block over the tile's first `width` keys.
+        unsafe { self.score(s, held, step, &rows, width) };
         for (running, index) in held.running[rows.clone()].iter_mut().zip(rows.clone()) {
             let seen = seen(index);
             // SAFETY: a row of the block, so inside the tiles.
@@ -372,6 +328,62 @@ impl<E: Element> Attention<E> {
             rows.for_each(|index| weigh(index, 1, seen(index)));
         } else {
             weigh(rows.start, count, hidden..width);
+        }
+    }
+
+    /// The scores of a few rows of the block with the first `width` keys of a tile.
+    ///
+    /// # Safety
+    /// As for [`Self::advance`]; `width` is at most the tile's number of keys.
+    #[inline(always)]
+    unsafe fn score<S: Simd>(&self, s: S, held: &Held<'_>, step: Step, rows: &Range<usize>, width: usize) {
+        let depth = held.depth;
+        // SAFETY: a row of the block, so inside the tiles.
+        let (a, c) = unsafe { (held.queries.add(rows.start * depth), held.scores.add(rows.start * KEYS)) };
+        let (b, b_stride) = (step.keys.data, step.keys.stride);
+        let count = rows.len();
+        if held.paired {
+            let ahead = step.count == KEYS;
+            if step.keys.raw {
+                let keys = step.keys.row::<E>(0);
+                s.call(Scores {
+                    rows: count,
+                    columns: width,
+                    depth,
+                    queries: a,
+                    keys,
+                    stride: b_stride,
+                    out: c,
+                    ahead,
+                });
+            } else {
+                let (keys, ahead) = (b, false);
+                s.call(Scores {
+                    rows: count,
+                    columns: width,
+                    depth,
+                    queries: a,
+                    keys,
+                    stride: b_stride,
+                    out: c,
+                    ahead,
+                });
+            }
+        } else if step.few {
+            s.call(Dots { rows: count, columns: width, depth, a, a_stride: depth, b, b_stride, c, c_stride: KEYS });
+        } else {
+            s.call(Multiply {
+                rows: count,
+                depth: self.head_dim,
+                vectors: width.div_ceil(S::LANES),
+                a,
+                a_stride: depth,
+                b,
+                b_stride,
+                c,
+                c_stride: KEYS,
+                add: false,
+            });
         }
     }
 

@@ -16,10 +16,10 @@ use crate::simd::{Element, Kernel, Simd, prefetch};
 /// Keys whose products are summed side by side.
 const TOGETHER: usize = 4;
 
-/// `scores[r, j] = queries[r] . keys[j]`.
+/// `out[r, j] = queries[r] . keys[j]`.
 ///
 /// Whoever makes one promises: `queries` has `rows` x `depth` readable elements without gaps, `keys` `columns` x
-/// `depth` at `stride` elements between rows, `scores` `rows` x [`KEYS`] writable ones, apart from both; `depth` is a
+/// `depth` at `stride` elements between rows, `out` `rows` x [`KEYS`] writable ones, apart from both; `depth` is a
 /// whole number of pairs of vectors, `1 <= rows <= TILE_ROWS`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scores<B> {
@@ -29,7 +29,7 @@ pub(super) struct Scores<B> {
     pub(super) queries: *const f32,
     pub(super) keys: *const B,
     pub(super) stride: isize,
-    pub(super) scores: *mut f32,
+    pub(super) out: *mut f32,
     /// Whether the next tile's keys follow at the same stride: they are asked for.
     pub(super) ahead: bool,
 }
@@ -89,7 +89,7 @@ impl<B: Element> Scores<B> {
         // SAFETY: `row` is inside.
         let queries = unsafe { self.queries.add(row * self.depth) };
         // SAFETY: `row` is inside.
-        let scores = unsafe { self.scores.add(row * KEYS) };
+        let out = unsafe { self.out.add(row * KEYS) };
         let mut column = 0;
         while column < self.columns {
             // Beyond the last column the first of them is taken again, and its result dropped.
@@ -125,7 +125,7 @@ impl<B: Element> Scores<B> {
                 let dots = s.sum4(sums);
                 for (j, &dot) in dots.iter().enumerate().take(count) {
                     // SAFETY: row `r < R`, column below `columns`.
-                    unsafe { scores.add(r * KEYS + column + j).write(dot) };
+                    unsafe { out.add(r * KEYS + column + j).write(dot) };
                 }
             }
             column += count;

@@ -210,7 +210,9 @@ impl<E: Element, W: Element> AddRmsNorm<E, W> {
             }
             while i + pair <= hidden {
                 if self.ahead {
-                    next.into_iter().for_each(|row| prefetch_pair::<S, E>(row, i));
+                    for row in next {
+                        prefetch_pair::<S, E>(row, i);
+                    }
                 }
                 // SAFETY: `i + 2 * LANES <= hidden`.
                 let values = unsafe { load2_as::<S, E, W>(s, kept.add(i)) };
