@@ -46,19 +46,27 @@ pub(crate) fn multiply_add(threads: usize, bf16: bool) -> Option<f64> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::*;
+    use std::arch::x86_64::{
+        _mm256_add_epi64, _mm256_extract_epi64, _mm256_fmadd_ps, _mm256_loadu_si256, _mm256_set1_ps,
+        _mm256_setzero_si256, _mm512_add_epi64, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps,
+        _mm512_loadu_si512, _mm512_reduce_add_epi64, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    };
     use std::hint::black_box;
 
+    /// Places that are read side by side: one alone does not reach what the memory gives.
+    const STREAMS: usize = 8;
     /// Sums that hide an addition's latency.
     const CHAINS: usize = 16;
 
     #[target_feature(enable = "avx512f")]
     pub(super) fn sum512(memory: &[[u64; 8]]) -> u64 {
-        let mut sums = [_mm512_setzero_si512(); 8];
-        for lines in memory.chunks_exact(8) {
-            for (sum, line) in sums.iter_mut().zip(lines) {
+        let mut sums = [_mm512_setzero_si512(); STREAMS];
+        let length = memory.len() / STREAMS;
+        for at in 0..length {
+            for (stream, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: a line has 64 bytes.
-                *sum = _mm512_add_epi64(*sum, unsafe { _mm512_loadu_si512(line.as_ptr().cast()) });
+                *sum =
+                    _mm512_add_epi64(*sum, unsafe { _mm512_loadu_si512(memory[stream * length + at].as_ptr().cast()) });
             }
         }
         sums.into_iter().fold(0, |sum, next| sum.wrapping_add(_mm512_reduce_add_epi64(next).cast_unsigned()))
