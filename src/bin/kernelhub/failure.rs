@@ -10,17 +10,31 @@ use kernelhub::hint::Hint;
 pub(crate) struct Failure {
     error: Box<dyn Error>,
     hint: Option<String>,
+    code: u8,
 }
+
+/// The exit code of what is not there or not whole.
+const FAILED: u8 = 1;
 
 impl Failure {
     /// An error that has no advice.
     pub(crate) fn plain(error: impl Into<Box<dyn Error>>) -> Self {
-        Self { error: error.into(), hint: None }
+        Self { error: error.into(), hint: None, code: FAILED }
     }
 
     /// The same error, with advice.
     pub(crate) fn with_hint(self, hint: &str) -> Self {
         Self { hint: Some(hint.to_owned()), ..self }
+    }
+
+    /// The same error, with an exit code of its own.
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
+    /// What the process exits with.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
     }
 
     /// Standard output takes no more, as on a full disk.
@@ -30,7 +44,7 @@ impl Failure {
 
     /// An error of the command line's own.
     pub(crate) fn new(message: impl Into<String>, hint: Option<&str>) -> Self {
-        Self { error: message.into().into(), hint: hint.map(str::to_owned) }
+        Self { error: message.into().into(), hint: hint.map(str::to_owned), code: FAILED }
     }
 }
 
@@ -45,7 +59,7 @@ struct OutputError {
 impl<E: Hint + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let hint = error.hint();
-        Self { error: Box::new(error), hint }
+        Self { error: Box::new(error), hint, code: FAILED }
     }
 }
 
