@@ -68,20 +68,25 @@ fn plan(side: &mut Side<'_>, effort: Effort) -> Result<Timed, CallError> {
     let seconds_per_sample = seconds * calls_per_sample as f64;
     let fitting = (effort.seconds / seconds_per_sample) as usize;
     let samples = effort.iterations.min(fitting).max(MIN_SAMPLES.min(effort.iterations.max(1)));
-    Ok(Timed { calls_per_sample, samples, seconds_per_sample, taken: Vec::with_capacity(samples) })
+    let mut taken = Vec::with_capacity(samples);
+    if seconds > effort.seconds {
+        // So long that planning by it and not counting it would cost as much as a sample.
+        taken.push(seconds * 1e6);
+    }
+    Ok(Timed { calls_per_sample, samples, seconds_per_sample, taken })
 }
 
 fn run_round(side: &mut Side<'_>, timed: &mut Timed, round: usize, effort: Effort) -> Result<(), CallError> {
     // As many more as bring it to its part of all samples by the end of this round.
     let upto = timed.samples * (round + 1) / ROUNDS;
-    if upto == timed.taken.len() {
+    if upto <= timed.taken.len() {
         return Ok(());
     }
-    // Of a long call, one is enough to bring its data back, and in the first round `plan` has just done so.
+    // A long call brings its own data back in a small part of its time.
     let is_long = timed.seconds_per_sample > effort.seconds / 10.0;
-    let untimed = match (round, is_long) {
-        (0, false) => effort.warmup,
-        (0, true) => 0,
+    let untimed = match round {
+        _ if is_long => 0,
+        0 => effort.warmup,
         _ => 1,
     };
     (0..untimed * timed.calls_per_sample).try_for_each(|_| side())?;
@@ -132,6 +137,13 @@ mod tests {
         };
         let all = measure(&mut [&mut sleep], effort).unwrap();
         assert_eq!(all[0].samples_us.len(), MIN_SAMPLES);
+        let (short, mut calls) = (Effort { seconds: 0.001, ..effort }, 0);
+        let mut counted = || {
+            calls += 1;
+            sleep()
+        };
+        assert_eq!(measure(&mut [&mut counted], short).unwrap()[0].samples_us.len(), MIN_SAMPLES);
+        assert_eq!(calls, 1 + MIN_SAMPLES, "the call that planned is a sample, and none is a warm-up");
         let one = Effort { iterations: 1, ..effort };
         assert_eq!(measure(&mut [&mut sleep], one).unwrap()[0].samples_us.len(), 1);
     }

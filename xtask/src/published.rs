@@ -1,0 +1,259 @@
+//! The published set: every layer of our own CPU packs at the shapes of its `layers.toml`, beside candle and PyTorch.
+//!
+//! `kernelhub benchmark` measures kernels and candle; PyTorch has its turn after each pack. A second pass takes the
+//! cases with large outputs again, in processes that keep freed memory: there a fresh output is no fresh page, so that
+//! what remains is the work itself.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::packs::PACKS;
+use crate::peers::{Case, Llama, Torch};
+use crate::process::run as run_command;
+use crate::{paths, results};
+
+/// Outputs from this size on are measured with freed memory kept as well, in bytes.
+const LARGE: u64 = 1 << 20;
+/// The exit code of a kernel whose results are not the reference's.
+const MISMATCH: i32 = 3;
+
+/// What to run.
+pub(crate) struct Set<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) threads: usize,
+    pub(crate) seconds: f64,
+    pub(crate) only: Option<&'a str>,
+    pub(crate) plots: &'a Path,
+    pub(crate) torch: Option<&'a Torch>,
+    pub(crate) is_smoke: bool,
+}
+
+/// What came of it.
+#[derive(Serialize)]
+pub(crate) struct Published {
+    pub(crate) schema: u32,
+    /// As `kernelhub benchmark` tells it.
+    pub(crate) machine: Value,
+    pub(crate) threads: usize,
+    /// The load average before and after.
+    pub(crate) load_average: [Option<String>; 2],
+    pub(crate) ceilings: Value,
+    pub(crate) reference: Value,
+    /// `PyTorch`'s version; null where there is none.
+    pub(crate) torch: Option<String>,
+    pub(crate) llama: Option<Llama>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// One layer at one shape in one dtype. Times are medians, in microseconds per call; null where a peer is absent.
+#[derive(Serialize, Clone)]
+pub(crate) struct Row {
+    pub(crate) op: String,
+    pub(crate) layer: String,
+    pub(crate) kernel: String,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) axes: Value,
+    pub(crate) dtype: String,
+    pub(crate) threads: usize,
+    /// In the candle host's layer, into a fresh output, as in a model.
+    pub(crate) kernelhub_us: f64,
+    /// The kernel by itself, into an output that is used again.
+    pub(crate) kernelhub_reused_us: Option<f64>,
+    pub(crate) candle_us: f64,
+    pub(crate) torch_us: Option<f64>,
+    /// The same in processes that keep freed memory; of large outputs alone.
+    pub(crate) kernelhub_kept_us: Option<f64>,
+    pub(crate) candle_kept_us: Option<f64>,
+    pub(crate) torch_kept_us: Option<f64>,
+    pub(crate) over_candle: f64,
+    pub(crate) over_candle_ci95: [f64; 2],
+    pub(crate) over_candle_significant: bool,
+    pub(crate) over_torch: Option<f64>,
+    /// Of the kernel by itself.
+    pub(crate) gb_per_s: f64,
+    pub(crate) gflop_per_s: Option<f64>,
+    pub(crate) ceiling: Value,
+    pub(crate) ceiling_fraction: Option<f64>,
+    pub(crate) ceiling_fraction_in_layer: Option<f64>,
+    pub(crate) max_error: Option<f64>,
+    pub(crate) matches: bool,
+    #[serde(skip)]
+    bytes_written: u64,
+}
+
+impl Set<'_> {
+    /// Runs everything. A kernel with wrong results fails the run, after all of it was measured.
+    pub(crate) fn run(&self) -> anyhow::Result<Published> {
+        let before = results::load_average();
+        let mut published: Option<Published> = None;
+        for pack in PACKS.iter().filter(|pack| self.only.is_none_or(|only| pack.name.contains(only))) {
+            println!("\n== {} ==", pack.name);
+            let report = self.benchmark(pack.name, &["--plots".as_ref(), self.plots.as_os_str()])?;
+            let mut rows = rows_of(&report, self.threads)?;
+            self.add_torch(&mut rows, false)?;
+            self.add_kept(pack.name, &mut rows)?;
+            let of = |key: &str| report.get(key).cloned().unwrap_or_default();
+            let whole = published.get_or_insert_with(|| Published {
+                schema: 1,
+                machine: of("machine"),
+                threads: self.threads,
+                load_average: [before.clone(), None],
+                ceilings: of("ceilings"),
+                reference: of("reference"),
+                torch: self.torch.map(|torch| torch.version.clone()),
+                llama: None,
+                rows: Vec::new(),
+            });
+            // The ceilings of the pack with the largest passes are those that show all sizes.
+            let sizes = |ceilings: &Value| ceilings["bandwidth"].as_array().map_or(0, Vec::len);
+            if sizes(&of("ceilings")) > sizes(&whole.ceilings) {
+                whole.ceilings = of("ceilings");
+            }
+            whole.rows.extend(rows);
+        }
+        let mut published = published.context("no pack has such a name")?;
+        published.load_average[1] = results::load_average();
+        let wrong: Vec<String> = published.rows.iter().filter(|row| !row.matches).map(Row::name).collect();
+        ensure!(wrong.is_empty(), "results that are not the reference's: {}", wrong.join(", "));
+        Ok(published)
+    }
+
+    /// One run of `kernelhub benchmark` over a pack, as its JSON.
+    fn benchmark(&self, pack: &str, more: &[&std::ffi::OsStr]) -> anyhow::Result<Value> {
+        let json = paths::target().join("bench").join(format!("{pack}.json"));
+        fs::create_dir_all(paths::target().join("bench"))?;
+        let mut command = Command::new(self.program);
+        command.current_dir(paths::root()).env("KERNELHUB_POLICY", paths::policy());
+        command.arg("benchmark").arg(format!("kernelhub/{pack}@v1")).arg("--offline");
+        command.arg("--manifest").arg(paths::registry()).arg("--cache").arg(paths::target().join("bench/cache"));
+        command.args(["--threads", &self.threads.to_string(), "--seconds", &self.seconds.to_string()]);
+        if self.is_smoke {
+            command.args(["--iterations", "3", "--warmup", "0"]);
+        }
+        command.args(more).arg("--json").arg(&json);
+        if json.exists() {
+            fs::remove_file(&json).with_context(|| format!("cannot remove {}", json.display()))?;
+        }
+        // Wrong results are written before they are a failure, and told by the rows.
+        let outcome = run_command(&mut command);
+        let text = fs::read_to_string(&json).map_err(|error| match &outcome {
+            Err(failure) => anyhow::anyhow!("{failure:#}"),
+            Ok(()) => anyhow::anyhow!("cannot read {}: {error}", json.display()),
+        })?;
+        if let Err(failure) = outcome {
+            ensure!(failure.to_string().contains(&format!("exit status: {MISMATCH}")), "{failure:#}");
+        }
+        serde_json::from_str(&text).with_context(|| format!("{} is no JSON", json.display()))
+    }
+
+    fn add_torch(&self, rows: &mut [Row], is_memory_kept: bool) -> anyhow::Result<()> {
+        let Some(torch) = self.torch else { return Ok(()) };
+        let case = |row: &Row| Case { contract: row.op.clone(), axes: row.axes.clone(), dtype: row.dtype.clone() };
+        let cases: Vec<Case> = rows.iter().map(case).collect();
+        let timed = torch.run(&cases, self.seconds, is_memory_kept)?;
+        for (row, timed) in rows.iter_mut().zip(timed) {
+            if let Some(error) = &timed.error {
+                println!("PyTorch: {}: {error}", row.name());
+            }
+            if is_memory_kept {
+                row.torch_kept_us = timed.median_us;
+            } else {
+                row.torch_us = timed.median_us;
+                row.over_torch = timed.median_us.map(|median| median / row.kernelhub_us);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the rows with large outputs again with freed memory kept, a layer at a time.
+    fn add_kept(&self, pack: &str, rows: &mut [Row]) -> anyhow::Result<()> {
+        let is_large = |row: &&Row| row.bytes_written >= LARGE;
+        let mut layers: Vec<String> = rows.iter().filter(is_large).map(|row| row.layer.clone()).collect();
+        layers.dedup();
+        for layer in layers {
+            let of_layer = |row: &&Row| row.layer == layer && row.bytes_written >= LARGE;
+            let mut shapes: Vec<String> = rows.iter().filter(of_layer).map(Row::shape_text).collect();
+            shapes.dedup();
+            let mut dtypes: Vec<&str> = rows.iter().filter(of_layer).map(|row| row.dtype.as_str()).collect();
+            dtypes.sort_unstable();
+            dtypes.dedup();
+            let (shapes, dtypes) = (shapes.join(","), dtypes.join(","));
+            let more = ["--keep-memory", "--no-ceilings", "--layer", &layer, "--shapes", &shapes, "--dtype", &dtypes];
+            let report = self.benchmark(pack, &more.map(AsRef::as_ref))?;
+            let mut kept = rows_of(&report, self.threads)?;
+            // A dtype that is large at one shape only is not measured at the others before.
+            kept.retain(|kept| rows.iter().any(|row| row.name() == kept.name() && row.bytes_written >= LARGE));
+            self.add_torch(&mut kept, true)?;
+            for kept in kept {
+                let Some(row) = rows.iter_mut().find(|row| row.name() == kept.name()) else { continue };
+                row.kernelhub_kept_us = Some(kept.kernelhub_us);
+                row.candle_kept_us = Some(kept.candle_us);
+                row.torch_kept_us = kept.torch_kept_us;
+                row.matches &= kept.matches;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Row {
+    pub(crate) fn shape_text(&self) -> String {
+        self.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
+    }
+
+    /// The words for a row.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {} {}", self.layer, self.shape_text(), self.dtype)
+    }
+}
+
+/// The rows of a run's JSON.
+fn rows_of(report: &Value, threads: usize) -> anyhow::Result<Vec<Row>> {
+    let cases = report["results"].as_array().context("the run has no results")?;
+    let kernel = format!("{}@{}", text(&report["kernel"]["repo"])?, text(&report["kernel"]["revision"])?);
+    cases.iter().map(|case| row(case, &kernel, threads)).collect()
+}
+
+fn row(case: &Value, kernel: &str, threads: usize) -> anyhow::Result<Row> {
+    let median = |side: &str| case[side]["median_us"].as_f64();
+    let number = |value: &Value, what: &str| value.as_f64().with_context(|| format!("a case has no {what}"));
+    let shape = text(&case["shape"])?.split('x').map(str::parse).collect::<Result<_, _>>()?;
+    let speedup = &case["speedup"];
+    Ok(Row {
+        op: text(&case["contract"])?,
+        layer: text(&case["layer"])?,
+        kernel: kernel.to_owned(),
+        shape,
+        axes: case["axes"].clone(),
+        dtype: text(&case["dtype"])?,
+        threads,
+        kernelhub_us: median("kernel").context("a case has no time")?,
+        kernelhub_reused_us: median("kernel_alone"),
+        candle_us: median("reference").context("a case has no reference")?,
+        torch_us: None,
+        kernelhub_kept_us: None,
+        candle_kept_us: None,
+        torch_kept_us: None,
+        over_candle: number(&speedup["ratio"], "speed-up")?,
+        over_candle_ci95: [number(&speedup["ci95"][0], "interval")?, number(&speedup["ci95"][1], "interval")?],
+        over_candle_significant: speedup["significant"].as_bool().unwrap_or_default(),
+        over_torch: None,
+        gb_per_s: number(&case["gb_per_s"], "rate")?,
+        gflop_per_s: case["gflop_per_s"].as_f64(),
+        ceiling: case["ceiling"].clone(),
+        ceiling_fraction: case["ceiling_fraction"].as_f64(),
+        ceiling_fraction_in_layer: case["ceiling_fraction_in_layer"].as_f64(),
+        max_error: case["match"]["max_error"].as_f64(),
+        matches: case["match"]["passed"].as_bool().unwrap_or_default(),
+        bytes_written: case["bytes_written"].as_u64().unwrap_or_default(),
+    })
+}
+
+fn text(value: &Value) -> anyhow::Result<String> {
+    Ok(value.as_str().context("a text is missing in the run's JSON")?.to_owned())
+}
