@@ -108,9 +108,9 @@ fn decoders(criterion: &mut Criterion, hub: &Hub) -> anyhow::Result<()> {
         let report = models[0].use_kernels(hub, &KernelConfig::standard()?)?;
         anyhow::ensure!(report.swapped() > 0, "the model has no kernel: {report}");
         let prompt = Tensor::arange(0_u32, 64, CPU)?.unsqueeze(0)?;
-        let all = models.each_ref().map(|model| {
-            Box::new(|| model.forward_all(&prompt, None).map_err(candle_core::Error::wrap)) as Call<'_>
-        });
+        let all = models
+            .each_ref()
+            .map(|model| Box::new(|| model.forward_all(&prompt, None).map_err(candle_core::Error::wrap)) as Call<'_>);
         compare(&mut group, &format!("{name}, 64 tokens"), &all)?;
         let one = Tensor::new(&[[7_u32]], CPU)?;
         let caches = models.each_ref().map(|model| RefCell::new(model.cache(CONTEXT)));

@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Only one part: criterion's stages and calls, or the published set of kernels.
     #[arg(long)]
     only: Option<Part>,
-    /// The Python that may have PyTorch. Default: KERNELHUB_BENCH_PYTHON, else python3.
+    /// The Python that may have `PyTorch`. Default: `KERNELHUB_BENCH_PYTHON`, else `python3`.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
     /// Threads of kernels, candle and peers. Default: one for each core.

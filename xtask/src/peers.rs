@@ -81,7 +81,8 @@ impl Torch {
         if !output.status.success() {
             bail!("benches/peers/torch_ops.py: {}", output.status);
         }
-        let answer: Answer = serde_json::from_slice(&output.stdout).context("the script's answer is no JSON of ours")?;
+        let answer: Answer =
+            serde_json::from_slice(&output.stdout).context("the script's answer is no JSON of ours")?;
         if answer.results.len() != cases.len() {
             bail!("the script gave {} results for {} cases", answer.results.len(), cases.len());
         }
@@ -119,7 +120,8 @@ impl Llama {
     pub(crate) fn run(model: &Path, threads: usize) -> anyhow::Result<Option<Self>> {
         let mut command = Command::new("llama-bench");
         command.arg("-m").arg(model).args(["-p", "32", "-n", "128", "-r", "3", "-o", "json", "-t"]);
-        let output = command.arg(threads.to_string()).stderr(Stdio::null()).output().context("cannot start llama-bench")?;
+        let output =
+            command.arg(threads.to_string()).stderr(Stdio::null()).output().context("cannot start llama-bench")?;
         let rows: Vec<LlamaRow> = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let of = |is_decode: bool| rows.iter().find(|row| (row.n_gen > 0) == is_decode);
         let (Some(prefill), Some(decode)) = (of(false), of(true)) else {

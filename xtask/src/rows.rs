@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -30,7 +30,8 @@ fn tables(published: &Published) -> String {
     line(&mut text, &machine(published.load_average.clone()));
     let compiled = published.reference["compiled_for"].as_array().map_or(0, Vec::len);
     let compiled = if compiled > 0 { "compiled for this processor" } else { "compiled for any processor" };
-    let torch = published.torch.as_ref().map_or_else(|| "no PyTorch here".to_owned(), |version| format!("PyTorch {version}"));
+    let torch =
+        published.torch.as_ref().map_or_else(|| "no PyTorch here".to_owned(), |version| format!("PyTorch {version}"));
     let version = published.reference["version"].as_str().unwrap_or("?");
     line(&mut text, &format!("candle {version}, {compiled}; {torch}; {} threads each.\n", published.threads));
     ceilings(&published.ceilings, &mut text);
@@ -57,6 +58,10 @@ fn ceilings(ceilings: &Value, text: &mut String) {
     let rate = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1} GB/s"));
     for row in ceilings["bandwidth"].as_array().into_iter().flatten() {
         let bytes = row["bytes"].as_u64().unwrap_or_default();
+        // Every fourth power of two says enough; the JSON has them all.
+        if bytes.trailing_zeros() % 2 != 0 {
+            continue;
+        }
         let size = if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
         let rates = ["copy_gb_per_s", "streaming_copy_gb_per_s", "read_gb_per_s"].map(|key| rate(&row[key]));
         line(text, &format!("| {size} | {} | {} |", row["threads"], rates.join(" | ")));
@@ -112,7 +117,10 @@ fn kept(rows: &[Row], text: &mut String) {
         return;
     }
     line(text, "\n### Large outputs, freed memory kept\n");
-    line(text, "| layer | shape | dtype | in a layer | candle | PyTorch | x candle | x PyTorch |\n|---|---|---|---:|---:|---:|---:|---:|");
+    line(
+        text,
+        "| layer | shape | dtype | in a layer | candle | PyTorch | x candle | x PyTorch |\n|---|---|---|---:|---:|---:|---:|---:|",
+    );
     for row in rows {
         let (ours, candle) = (row.kernelhub_kept_us.unwrap_or(f64::NAN), row.candle_kept_us.unwrap_or(f64::NAN));
         let torch = row.torch_kept_us.map_or_else(|| "-".to_owned(), |us| time(us * 1e3));
@@ -143,7 +151,9 @@ fn slower(rows: &[Row], text: &mut String) {
     if all.is_empty() {
         line(text, "Nowhere in this set.");
     }
-    all.iter().for_each(|row| line(text, row));
+    for row in &all {
+        line(text, row);
+    }
 }
 
 /// Every plot of the run.
@@ -151,13 +161,14 @@ fn pictures(text: &mut String) {
     let folder = paths::root().join("benches/plots");
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
-    names.retain(|name| name.ends_with(".svg"));
+    names.retain(|name| Path::new(name).extension().is_some_and(|extension| extension == "svg"));
     names.sort();
     if names.is_empty() {
         return;
     }
     line(text, "\n### Plots\n");
-    let links: Vec<String> = names.iter().map(|name| format!("[{}](plots/{name})", name.trim_end_matches(".svg"))).collect();
+    let links: Vec<String> =
+        names.iter().map(|name| format!("[{}](plots/{name})", name.trim_end_matches(".svg"))).collect();
     line(text, &links.join(", "));
 }
 

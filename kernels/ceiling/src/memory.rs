@@ -6,9 +6,9 @@ use std::time::Instant;
 /// Bytes of a cache line, to which everything is aligned.
 const LINE: usize = 64;
 /// Samples of one measurement.
-const SAMPLES: usize = 9;
+const SAMPLES: usize = 15;
 /// How long one sample takes at least, in seconds.
-const SAMPLE_SECONDS: f64 = 4e-4;
+const SAMPLE_SECONDS: f64 = 3e-4;
 
 /// What passes over memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -121,6 +121,9 @@ impl Rates<'_> {
             rates.chain(roofs.iter().flat_map(|(_, line)| line.iter().map(|(_, rate)| *rate))).collect();
         let (bottom, top) = all.iter().fold((f64::MAX, 0.0_f64), |(low, high), rate| (low.min(*rate), high.max(*rate)));
 
+        // Below the lowest point there is room for the legend.
+        let bottom = bottom / (top / bottom).powf(0.4);
+
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&area)

@@ -76,7 +76,7 @@ impl Ceilings {
     pub(crate) fn measure(bytes: u64) -> Self {
         let threads = rayon::current_num_threads();
         let largest = bytes.next_power_of_two().clamp(4 * SMALLEST, LARGEST);
-        let sizes = std::iter::successors(Some(SMALLEST), |size| Some(size * 4)).take_while(|size| *size < largest);
+        let sizes = std::iter::successors(Some(SMALLEST), |size| Some(size * 2)).take_while(|size| *size < largest);
         let sizes: Vec<u64> = sizes.chain([largest]).collect();
         let as_size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut memory = Memory::new(as_size(largest));
