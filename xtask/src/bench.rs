@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// The most time for one side of one case of the published set, but for three samples.
-    #[arg(long, default_value_t = 0.12, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 0.1, value_name = "SECONDS")]
     seconds: f64,
     /// Only packs whose name contains this; benches/RESULTS.md and its plots stay as they are.
     #[arg(long, value_name = "NAME")]
@@ -118,8 +118,12 @@ fn kernels(options: &Options) -> anyhow::Result<()> {
     let mut published = set.run()?;
     if is_whole {
         published.llama = llama(threads)?;
+        let (command, output) = set.example()?;
+        println!("wrote {}", rows::write_readme(&command, &output)?.display());
     }
-    write(options, &published, is_whole)
+    write(options, &published, is_whole)?;
+    anyhow::ensure!(published.faults.is_empty(), "what was measured is written; {}", published.faults.join("; "));
+    Ok(())
 }
 
 fn write(options: &Options, published: &Published, is_whole: bool) -> anyhow::Result<()> {

@@ -48,6 +48,8 @@ pub(crate) struct Published {
     pub(crate) torch: Option<String>,
     pub(crate) llama: Option<Llama>,
     pub(crate) rows: Vec<Row>,
+    /// What could not be measured, or is not the reference's, a sentence each.
+    pub(crate) faults: Vec<String>,
 }
 
 /// One layer at one shape in one dtype. Times are medians, in microseconds per call; null where a peer is absent.
@@ -87,40 +89,61 @@ pub(crate) struct Row {
 }
 
 impl Set<'_> {
-    /// Runs everything. A kernel with wrong results fails the run, after all of it was measured.
+    /// Runs everything. What fails is told in `faults`, and the rest goes on.
     pub(crate) fn run(&self) -> anyhow::Result<Published> {
-        let before = results::load_average();
-        let mut published: Option<Published> = None;
+        let mut published = Published {
+            schema: 1,
+            machine: Value::Null,
+            threads: self.threads,
+            load_average: [results::load_average(), None],
+            ceilings: Value::Null,
+            reference: Value::Null,
+            torch: self.torch.map(|torch| torch.version.clone()),
+            llama: None,
+            rows: Vec::new(),
+            faults: Vec::new(),
+        };
         for pack in PACKS.iter().filter(|pack| self.only.is_none_or(|only| pack.name.contains(only))) {
             println!("\n== {} ==", pack.name);
-            let report = self.benchmark(pack.name, &["--plots".as_ref(), self.plots.as_os_str()])?;
-            let mut rows = rows_of(&report, self.threads)?;
-            self.add_torch(&mut rows, false)?;
-            self.add_kept(pack.name, &mut rows)?;
-            let of = |key: &str| report.get(key).cloned().unwrap_or_default();
-            let whole = published.get_or_insert_with(|| Published {
-                schema: 1,
-                machine: of("machine"),
-                threads: self.threads,
-                load_average: [before.clone(), None],
-                ceilings: of("ceilings"),
-                reference: of("reference"),
-                torch: self.torch.map(|torch| torch.version.clone()),
-                llama: None,
-                rows: Vec::new(),
-            });
-            // The ceilings of the pack with the largest passes are those that show all sizes.
-            let sizes = |ceilings: &Value| ceilings["bandwidth"].as_array().map_or(0, Vec::len);
-            if sizes(&of("ceilings")) > sizes(&whole.ceilings) {
-                whole.ceilings = of("ceilings");
+            if let Err(error) = self.pack(pack.name, &mut published) {
+                println!("{error:#}");
+                published.faults.push(format!("{}: {error:#}", pack.name));
             }
-            whole.rows.extend(rows);
         }
-        let mut published = published.context("no pack has such a name")?;
+        ensure!(!published.rows.is_empty(), "nothing was measured: {}", published.faults.join("; "));
         published.load_average[1] = results::load_average();
-        let wrong: Vec<String> = published.rows.iter().filter(|row| !row.matches).map(Row::name).collect();
-        ensure!(wrong.is_empty(), "results that are not the reference's: {}", wrong.join(", "));
+        let wrong = published.rows.iter().filter(|row| !row.matches);
+        let wrong: Vec<String> =
+            wrong.map(|row| format!("{}: results that are not the reference's", row.name())).collect();
+        published.faults.extend(wrong);
         Ok(published)
+    }
+
+    fn pack(&self, pack: &str, published: &mut Published) -> anyhow::Result<()> {
+        let report = self.benchmark(pack, &["--plots".as_ref(), self.plots.as_os_str()])?;
+        let mut rows = rows_of(&report, self.threads)?;
+        self.add_torch(&mut rows, false, &mut published.faults);
+        let outcome = self.add_kept(pack, &mut rows, &mut published.faults);
+        // The ceilings of the pack with the largest passes are those that show all sizes.
+        let sizes = |ceilings: &Value| ceilings["bandwidth"].as_array().map_or(0, Vec::len);
+        if sizes(&report["ceilings"]) > sizes(&published.ceilings) {
+            published.ceilings = report["ceilings"].clone();
+        }
+        (published.machine, published.reference) = (report["machine"].clone(), report["reference"].clone());
+        published.rows.extend(rows);
+        outcome
+    }
+
+    /// What the README shows: a command as its reader would type it, and what it prints.
+    pub(crate) fn example(&self) -> anyhow::Result<(String, String)> {
+        let arguments = "benchmark kernelhub/rmsnorm@v1 --layer RMSNorm --dtype f32,bf16";
+        let mut command = Command::new(self.program);
+        command.current_dir(paths::root()).env("KERNELHUB_POLICY", paths::policy()).args(arguments.split(' '));
+        command.arg("--offline").arg("--manifest").arg(paths::registry());
+        command.arg("--cache").arg(paths::target().join("bench/cache")).args(["--threads", &self.threads.to_string()]);
+        let output = command.output().context("cannot start the benchmark of the README")?;
+        ensure!(output.status.success(), "the benchmark of the README: {}", String::from_utf8_lossy(&output.stderr));
+        Ok((format!("kernelhub {arguments}"), String::from_utf8(output.stdout)?))
     }
 
     /// One run of `kernelhub benchmark` over a pack, as its JSON.
@@ -151,11 +174,19 @@ impl Set<'_> {
         serde_json::from_str(&text).with_context(|| format!("{} is no JSON", json.display()))
     }
 
-    fn add_torch(&self, rows: &mut [Row], is_memory_kept: bool) -> anyhow::Result<()> {
-        let Some(torch) = self.torch else { return Ok(()) };
+    /// `PyTorch`'s times. A script that fails leaves its rows without them.
+    fn add_torch(&self, rows: &mut [Row], is_memory_kept: bool, faults: &mut Vec<String>) {
+        let Some(torch) = self.torch else { return };
         let case = |row: &Row| Case { contract: row.op.clone(), axes: row.axes.clone(), dtype: row.dtype.clone() };
         let cases: Vec<Case> = rows.iter().map(case).collect();
-        let timed = torch.run(&cases, self.seconds, is_memory_kept)?;
+        let timed = match torch.run(&cases, self.seconds, is_memory_kept) {
+            Ok(timed) => timed,
+            Err(error) => {
+                println!("PyTorch: {error:#}");
+                faults.push(format!("PyTorch: {error:#}"));
+                return;
+            }
+        };
         for (row, timed) in rows.iter_mut().zip(timed) {
             if let Some(error) = &timed.error {
                 println!("PyTorch: {}: {error}", row.name());
@@ -167,11 +198,10 @@ impl Set<'_> {
                 row.over_torch = timed.median_us.map(|median| median / row.kernelhub_us);
             }
         }
-        Ok(())
     }
 
     /// Takes the rows with large outputs again with freed memory kept, a layer at a time.
-    fn add_kept(&self, pack: &str, rows: &mut [Row]) -> anyhow::Result<()> {
+    fn add_kept(&self, pack: &str, rows: &mut [Row], faults: &mut Vec<String>) -> anyhow::Result<()> {
         let is_large = |row: &&Row| row.bytes_written >= LARGE;
         let mut layers: Vec<String> = rows.iter().filter(is_large).map(|row| row.layer.clone()).collect();
         layers.dedup();
@@ -188,7 +218,7 @@ impl Set<'_> {
             let mut kept = rows_of(&report, self.threads)?;
             // A dtype that is large at one shape only is not measured at the others before.
             kept.retain(|kept| rows.iter().any(|row| row.name() == kept.name() && row.bytes_written >= LARGE));
-            self.add_torch(&mut kept, true)?;
+            self.add_torch(&mut kept, true, faults);
             for kept in kept {
                 let Some(row) = rows.iter_mut().find(|row| row.name() == kept.name()) else { continue };
                 row.kernelhub_kept_us = Some(kept.kernelhub_us);
@@ -256,4 +286,44 @@ fn row(case: &Value, kernel: &str, threads: usize) -> anyhow::Result<Row> {
 
 fn text(value: &Value) -> anyhow::Result<String> {
     Ok(value.as_str().context("a text is missing in the run's JSON")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::rows_of;
+    use crate::rows::table;
+
+    #[test]
+    fn a_run_becomes_rows_and_a_table() {
+        let case = json!({
+            "layer": "Linear", "contract": "linear", "shape": "1x4096x4096", "dtype": "bf16",
+            "axes": { "rows": 1, "in_features": 4096, "out_features": 4096 },
+            "kernel": { "median_us": 800.0 }, "kernel_alone": { "median_us": 750.0 },
+            "reference": { "median_us": 8000.0 },
+            "speedup": { "ratio": 10.0, "ci95": [9.5, 10.5], "p_value": 1e-9, "significant": true },
+            "match": { "passed": true, "max_error": 0.01 },
+            "bytes_written": 8192, "gb_per_s": 44.8, "gflop_per_s": 44.7,
+            "ceiling": { "bound": "read", "limit": 50.0, "least_us": 671.0 },
+            "ceiling_fraction": 0.895, "ceiling_fraction_in_layer": 0.839,
+        });
+        let report = json!({ "kernel": { "repo": "kernelhub/linear", "revision": "v1" }, "results": [case] });
+        let mut rows = rows_of(&report, 2).unwrap();
+        assert_eq!((rows[0].name(), rows[0].shape.len()), ("Linear 1x4096x4096 bf16".to_owned(), 3));
+        assert_eq!((rows[0].torch_us, rows[0].over_torch), (None, None), "absent until PyTorch had its turn");
+        let written = serde_json::to_value(&rows[0]).unwrap();
+        for field in [
+            "op", "shape", "dtype", "threads", "kernelhub_us", "candle_us", "torch_us", "gb_per_s", "gflop_per_s",
+            "ceiling_fraction",
+        ] {
+            assert!(written.get(field).is_some(), "{field}");
+        }
+        (rows[0].torch_us, rows[0].over_torch) = (Some(1600.0), Some(2.0));
+        let text = table(&rows);
+        assert!(text.contains("### Linear"), "{text}");
+        let row = "| 1x4096x4096 | bf16 | 800 µs | 750 µs | 8.00 ms | 1.60 ms | 10.00 | 2.00 | 44.8 GB/s | 90% |";
+        assert!(text.contains(row), "{text}");
+        assert!(rows_of(&json!({ "results": [{}] }), 2).is_err(), "a case without anything");
+    }
 }

@@ -11,16 +11,24 @@ use crate::paths;
 use crate::published::{Published, Row};
 use crate::results::{machine, time};
 
-const BEGIN: &str = "<!-- kernels: begin -->\n";
-const END: &str = "<!-- kernels: end -->";
-
-/// Writes the tables between their markers.
+/// Writes the tables of `benches/RESULTS.md` between their markers.
 pub(crate) fn write(published: &Published) -> anyhow::Result<PathBuf> {
-    let path = paths::root().join("benches/RESULTS.md");
+    replace("benches/RESULTS.md", "kernels", &tables(published))
+}
+
+/// Writes a command and what it printed into the README, between its markers.
+pub(crate) fn write_readme(command: &str, output: &str) -> anyhow::Result<PathBuf> {
+    replace("README.md", "benchmark", &format!("```console\n$ {command}\n{}\n```", output.trim_end()))
+}
+
+/// Puts `new` between two markers of a file of this repository.
+fn replace(file: &str, marker: &str, new: &str) -> anyhow::Result<PathBuf> {
+    let (begin, end) = (format!("<!-- {marker}: begin -->\n"), format!("<!-- {marker}: end -->"));
+    let path = paths::root().join(file);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let marked = text.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-    let (head, tail) = marked.with_context(|| format!("{} lacks the markers of the kernels", path.display()))?;
-    let text = format!("{head}{BEGIN}\n{}\n{END}{tail}", tables(published).trim_end());
+    let marked = text.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1)));
+    let (head, tail) = marked.with_context(|| format!("{} lacks the markers of {marker}", path.display()))?;
+    let text = format!("{head}{begin}\n{}\n\n{end}{tail}", new.trim());
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
 }

@@ -24,6 +24,8 @@ pub(crate) enum BenchmarkError {
     TooLarge { layer: String, shape: String, dtype: DType, needed: u64, available: u64 },
     #[error("the host does not take {kernel} for the layer {layer}: {reason}")]
     NotTaken { kernel: String, layer: String, reason: String },
+    #[error("freed memory cannot be kept: the memory allocator of this system has no setting for it")]
+    KeepMemory,
     #[error("kernels are switched off here: {switch}")]
     SwitchedOff { switch: &'static str },
     #[error("{layer} {shape} in {dtype}: the {side} fails")]
@@ -78,6 +80,7 @@ impl Hint for BenchmarkError {
                 "`kernelhub devices` shows this machine's devices; --layer chooses layers that run there".to_owned(),
             ),
             Self::TooLarge { .. } => Some("--shapes takes smaller ones".to_owned()),
+            Self::KeepMemory => Some("leave --keep-memory out; it is for glibc".to_owned()),
             Self::SwitchedOff { .. } => Some("unset the variable for the benchmark".to_owned()),
             Self::Call { source: CallError::Bind(error), .. } => error.hint(),
             #[cfg(feature = "wgpu")]

@@ -105,7 +105,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    process::Needed::default().threads(options.threads.map(usize::from)).kept_memory(options.keep_memory).ensure()?;
+    process::Needed::default().threads(options.threads.map(usize::from)).kept_memory(options.keep_memory)?.ensure()?;
     // Read before anything is measured: a wrong path is not worth a minute.
     let earlier = options.compare.as_deref().map(|path| Ok::<_, BenchmarkError>((Report::read(path)?, path)));
     let earlier = earlier.transpose()?;
@@ -246,7 +246,7 @@ fn device_name(code: &Code) -> Option<String> {
     }
 }
 
-/// A line that replaces itself, on a terminal alone.
+/// A line for each case, on a terminal alone.
 fn progress(at: usize, tasks: &[Task]) {
     use std::io::IsTerminal as _;
     if std::io::stderr().is_terminal() {

@@ -16,7 +16,7 @@ use super::error::{BenchmarkError, CallError};
 use super::report::{Case, code};
 use super::roof::Ceilings;
 use super::shape::Shape;
-use super::statistics::Speedup;
+use super::statistics::{Speedup, Summary};
 use super::{alone, inputs, sides};
 use crate::failure::Failure;
 
@@ -117,7 +117,7 @@ impl Bench<'_> {
         timed.extend(call_alone.as_deref_mut().map(|call| call as Side<'_>));
         let names = ["kernel", "reference", "kernel by itself"];
         let times = measure(&mut timed, self.effort).map_err(|(at, error)| task.fault(names[at], error))?;
-        Ok(self.case(task, &bound, matched, times))
+        self.case(task, &bound, matched, times)
     }
 
     #[cfg(feature = "wgpu")]
@@ -136,7 +136,7 @@ impl Bench<'_> {
         let names = ["kernel", "reference"];
         let times = measure(&mut [&mut kernel, &mut reference], self.effort)
             .map_err(|(at, error)| task.fault(names[at], error))?;
-        Ok(self.case(task, &bound, matched, times))
+        self.case(task, &bound, matched, times)
     }
 
     /// Slots whose layer will get the kernel.
@@ -185,17 +185,17 @@ impl Bench<'_> {
     }
 
     /// `times` of the kernel, the reference, and the kernel by itself where it was called so.
-    fn case(&self, task: &Task, bound: &LayerKernel, matched: Match, times: Vec<super::statistics::Summary>) -> Case {
+    fn case(&self, task: &Task, bound: &LayerKernel, matched: Match, times: Vec<Summary>) -> Result<Case, Failure> {
         let mut times = times.into_iter();
-        let none = || super::statistics::Summary::new(vec![f64::NAN], 1);
-        let (kernel, reference) = (times.next().unwrap_or_else(none), times.next().unwrap_or_else(none));
-        let kernel_alone = times.next();
+        let (Some(kernel), Some(reference), kernel_alone) = (times.next(), times.next(), times.next()) else {
+            return Err(task.fault("kernel", CallError::Broken).into());
+        };
         let amounts = amounts(task.contract, &task.shape, task.dtype);
         let ceiling = self.ceilings.map(|ceilings| ceilings.of(&amounts, task.dtype));
         let part = |microseconds: f64| ceiling.map(|ceiling| ceiling.least_us / microseconds);
         let median = kernel_alone.as_ref().unwrap_or(&kernel).median_us;
         let (function, sha256) = code(&bound.meta().identity);
-        Case {
+        Ok(Case {
             layer: task.layer.clone(),
             contract: task.contract.as_str().to_owned(),
             function,
@@ -214,6 +214,6 @@ impl Bench<'_> {
             kernel,
             kernel_alone,
             reference,
-        }
+        })
     }
 }
