@@ -1,10 +1,10 @@
-//! Calls into the C library that have no safe wrapper among our dependencies.
+//! The C library's own version.
 #![expect(unsafe_code, reason = "the version of glibc is told by a C function only")]
 
 use std::ffi::{CStr, c_char};
 
 /// The version of the glibc that this process runs on, such as `2.36`.
-pub(super) fn glibc_version() -> Option<String> {
+pub(in crate::system) fn glibc_version() -> Option<String> {
     // SAFETY: `const char *gnu_get_libc_version(void)` of <gnu/libc-version.h>, in glibc since 2.1, which the `gnu`
     // targets link.
     unsafe extern "C" {
