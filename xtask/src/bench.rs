@@ -35,6 +35,12 @@ pub(crate) struct Options {
     /// Only packs whose name contains this; benches/RESULTS.md and its plots stay as they are.
     #[arg(long, value_name = "NAME")]
     pack: Option<String>,
+    /// Take the programs and packs that an earlier run built, as they are.
+    #[arg(long)]
+    no_build: bool,
+    /// candle as cargo compiles it by default, for any processor of the architecture, instead of for this one.
+    #[arg(long)]
+    generic: bool,
     /// Try the published set at the smallest effort: whether it runs, not what it says. Writes nothing but --json.
     #[arg(long)]
     smoke: bool,
@@ -47,8 +53,10 @@ enum Part {
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    registry::build_kernelhub(false)?;
-    packs::build(&registry::kernelhub())?;
+    if !options.no_build {
+        registry::build_kernelhub(false)?;
+        packs::build(&registry::kernelhub())?;
+    }
     if let Some(filter) = &options.filter {
         return run_command(criterion().args(["--", filter]));
     }
@@ -86,17 +94,22 @@ fn stages() -> anyhow::Result<()> {
 
 /// The program whose candle is compiled for this processor, as a user who cares compiles it. The packs are the same: they
 /// choose instructions when they are loaded. In a folder of its own, so that the usual build stays as it is.
-fn native() -> anyhow::Result<PathBuf> {
+fn native(is_built: bool) -> anyhow::Result<PathBuf> {
     let target = paths::target().join("native");
+    let program = target.join("release").join(format!("kernelhub{}", std::env::consts::EXE_SUFFIX));
+    if is_built {
+        anyhow::ensure!(program.is_file(), "there is no {} yet; leave out --no-build", program.display());
+        return Ok(program);
+    }
     let arguments = ["build", "--release", "--package", "kernelhub", "--bin", "kernelhub", "--no-default-features"];
     let mut command = cargo(arguments);
     command.args(["--features", "cli", "--target-dir"]).arg(&target).env("RUSTFLAGS", "-C target-cpu=native");
     run_command(&mut command)?;
-    Ok(target.join("release").join(format!("kernelhub{}", std::env::consts::EXE_SUFFIX)))
+    Ok(program)
 }
 
 fn kernels(options: &Options) -> anyhow::Result<()> {
-    let program = native()?;
+    let program = if options.generic { registry::kernelhub() } else { native(options.no_build)? };
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = options.threads.map_or(cores, usize::from);
     let python = options.python.clone().or_else(|| std::env::var_os("KERNELHUB_BENCH_PYTHON").map(PathBuf::from));

@@ -120,7 +120,7 @@ impl Set<'_> {
     }
 
     fn pack(&self, pack: &str, published: &mut Published) -> anyhow::Result<()> {
-        let report = self.benchmark(pack, &["--plots".as_ref(), self.plots.as_os_str()])?;
+        let report = self.benchmark(pack, pack, &["--plots".as_ref(), self.plots.as_os_str()])?;
         let mut rows = rows_of(&report, self.threads)?;
         self.add_torch(&mut rows, false, &mut published.faults);
         let outcome = self.add_kept(pack, &mut rows, &mut published.faults);
@@ -146,9 +146,9 @@ impl Set<'_> {
         Ok((format!("kernelhub {arguments}"), String::from_utf8(output.stdout)?))
     }
 
-    /// One run of `kernelhub benchmark` over a pack, as its JSON.
-    fn benchmark(&self, pack: &str, more: &[&std::ffi::OsStr]) -> anyhow::Result<Value> {
-        let json = paths::target().join("bench").join(format!("{pack}.json"));
+    /// One run of `kernelhub benchmark` over a pack, as its JSON, which stays in a file of this name.
+    fn benchmark(&self, pack: &str, name: &str, more: &[&std::ffi::OsStr]) -> anyhow::Result<Value> {
+        let json = paths::target().join("bench").join(format!("{name}.json"));
         fs::create_dir_all(paths::target().join("bench"))?;
         let mut command = Command::new(self.program);
         command.current_dir(paths::root()).env("KERNELHUB_POLICY", paths::policy());
@@ -214,7 +214,7 @@ impl Set<'_> {
             dtypes.dedup();
             let (shapes, dtypes) = (shapes.join(","), dtypes.join(","));
             let more = ["--keep-memory", "--no-ceilings", "--layer", &layer, "--shapes", &shapes, "--dtype", &dtypes];
-            let report = self.benchmark(pack, &more.map(AsRef::as_ref))?;
+            let report = self.benchmark(pack, &format!("{pack}-{layer}-kept"), &more.map(AsRef::as_ref))?;
             let mut kept = rows_of(&report, self.threads)?;
             // A dtype that is large at one shape only is not measured at the others before.
             kept.retain(|kept| rows.iter().any(|row| row.name() == kept.name() && row.bytes_written >= LARGE));
@@ -314,7 +314,15 @@ mod tests {
         assert_eq!((rows[0].torch_us, rows[0].over_torch), (None, None), "absent until PyTorch had its turn");
         let written = serde_json::to_value(&rows[0]).unwrap();
         for field in [
-            "op", "shape", "dtype", "threads", "kernelhub_us", "candle_us", "torch_us", "gb_per_s", "gflop_per_s",
+            "op",
+            "shape",
+            "dtype",
+            "threads",
+            "kernelhub_us",
+            "candle_us",
+            "torch_us",
+            "gb_per_s",
+            "gflop_per_s",
             "ceiling_fraction",
         ] {
             assert!(written.get(field).is_some(), "{field}");
