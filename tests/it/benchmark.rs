@@ -137,11 +137,11 @@ fn a_run_is_compared_with_an_earlier_one_and_drawn() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let path = norm.home.path().join("before.json");
     let mut before: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    // The earlier kernel took a thousandth of the time, and its reference as long as it takes.
+    // The earlier kernel took a millionth of the time, and its reference as long as it takes.
     for sample in before["results"][0]["kernel"]["samples_us"].as_array_mut().unwrap() {
-        *sample = (sample.as_f64().unwrap() / 1e3).into();
+        *sample = (sample.as_f64().unwrap() / 1e6).into();
     }
-    let median = before["results"][0]["kernel"]["median_us"].as_f64().unwrap() / 1e3;
+    let median = before["results"][0]["kernel"]["median_us"].as_f64().unwrap() / 1e6;
     before["results"][0]["kernel"]["median_us"] = median.into();
     fs::write(&path, before.to_string()).unwrap();
 

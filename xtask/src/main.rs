@@ -14,6 +14,7 @@ mod published;
 mod python;
 mod registry;
 mod results;
+mod row;
 mod rows;
 mod server;
 mod test;

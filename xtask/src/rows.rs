@@ -8,8 +8,9 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::paths;
-use crate::published::{Published, Row};
+use crate::published::Published;
 use crate::results::{machine, time};
+use crate::row::Row;
 
 /// Writes the tables of `benches/RESULTS.md` between their markers.
 pub(crate) fn write(published: &Published) -> anyhow::Result<PathBuf> {

