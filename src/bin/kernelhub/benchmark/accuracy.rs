@@ -26,7 +26,7 @@ pub(crate) struct Match {
 
 impl Match {
     /// Of both outputs together, where there are two.
-    pub(crate) fn and(self, other: Self) -> Self {
+    pub(crate) fn and(&self, other: &Self) -> Self {
         Self {
             passed: self.passed && other.passed,
             max_error: self.max_error.zip(other.max_error).map(|(a, b)| a.max(b)),
@@ -98,7 +98,7 @@ mod tests {
         let infinite = of(&[f32::INFINITY, 2.0], &[f32::INFINITY, 1.0]);
         assert_eq!(infinite.wrong, 1, "one infinity does not allow anything for the others: {infinite:?}");
         assert!(of(&[], &[]).passed);
-        let both = of(&[1.0], &[1.0]).and(nan);
+        let both = of(&[1.0], &[1.0]).and(&nan);
         assert_eq!((both.passed, both.elements, both.max_error), (false, 3, None));
     }
 }

@@ -108,11 +108,12 @@ fn of<T: Element + WithDType>(
             let mut out = Buffer::<T>::zeros(&[shape.of("rows"), shape.of("width") / 2]);
             Box::new(move || {
                 let (out, x, face) = (&mut out.out()?, &x.view()?, face!(kernel, GatedActivation));
-                Ok(if activation == GatedActivation::Fatrelu {
-                    face.forward_with_threshold(out, x, THRESHOLD)?
+                let outcome = if activation == GatedActivation::Fatrelu {
+                    face.forward_with_threshold(out, x, THRESHOLD)
                 } else {
-                    face.forward(out, x)?
-                })
+                    face.forward(out, x)
+                };
+                outcome.map_err(CallError::from)
             })
         }
         Contract::Linear => {

@@ -29,7 +29,7 @@ pub(crate) enum BenchmarkError {
     #[error("kernels are switched off here: {switch}")]
     SwitchedOff { switch: &'static str },
     #[error("{layer} {shape} in {dtype}: the {side} fails")]
-    Call { layer: String, shape: String, dtype: DType, side: &'static str, source: CallError },
+    Call { layer: String, shape: String, dtype: DType, side: &'static str, source: Box<CallError> },
     #[error("{failed} of {total} results are not the reference's")]
     Mismatch { failed: usize, total: usize },
     #[error("cannot {action} {path}")]
@@ -58,6 +58,17 @@ pub(crate) enum CallError {
     Broken,
 }
 
+impl Hint for CallError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Bind(error) => error.hint(),
+            #[cfg(feature = "wgpu")]
+            Self::Gpu(error) => error.hint(),
+            Self::Candle(_) | Self::Broken => None,
+        }
+    }
+}
+
 impl Hint for BenchmarkError {
     fn hint(&self) -> Option<String> {
         match self {
@@ -82,9 +93,7 @@ impl Hint for BenchmarkError {
             Self::TooLarge { .. } => Some("--shapes takes smaller ones".to_owned()),
             Self::KeepMemory => Some("leave --keep-memory out; it is for glibc".to_owned()),
             Self::SwitchedOff { .. } => Some("unset the variable for the benchmark".to_owned()),
-            Self::Call { source: CallError::Bind(error), .. } => error.hint(),
-            #[cfg(feature = "wgpu")]
-            Self::Call { source: CallError::Gpu(error), .. } => error.hint(),
+            Self::Call { source, .. } => source.hint(),
             Self::Mismatch { .. } => {
                 Some("`kernelhub doctor` holds every mapped kernel to its contract's formula".to_owned())
             }

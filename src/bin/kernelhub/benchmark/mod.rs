@@ -65,7 +65,7 @@ pub(crate) struct Options {
     /// These shapes, such as 32x576,512x2048, instead of the kernel's own or the usual ones.
     #[arg(long, value_name = "SHAPE", value_delimiter = ',')]
     shapes: Vec<String>,
-    /// Threads of kernels and reference. Default: RAYON_NUM_THREADS, or one for each core.
+    /// Threads of kernels and reference. Default: `RAYON_NUM_THREADS`, or one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Samples of each side, where the time suffices.

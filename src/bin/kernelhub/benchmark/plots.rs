@@ -158,7 +158,7 @@ impl Rates<'_> {
                 cases.iter().map(|case| (self.size(case), self.rate(case, of(case)))).collect()
             };
             let colour = colour(dtype);
-            let ours = points(|case| case.median_us());
+            let ours = points(Case::median_us);
             chart.draw_series(LineSeries::new(ours.clone(), ShapeStyle::from(colour).stroke_width(2)))?;
             let dots = chart.draw_series(PointSeries::of_element(ours, 4, colour.filled(), &|at, size, style| {
                 EmptyElement::at(at) + Circle::new((0, 0), size, style)

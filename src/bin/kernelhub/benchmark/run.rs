@@ -66,7 +66,7 @@ impl Task {
 
     fn fault(&self, side: &'static str, source: impl Into<CallError>) -> BenchmarkError {
         let (layer, shape) = (self.layer.clone(), self.shape.to_string());
-        BenchmarkError::Call { layer, shape, dtype: self.dtype, side, source: source.into() }
+        BenchmarkError::Call { layer, shape, dtype: self.dtype, side, source: Box::new(source.into()) }
     }
 }
 
@@ -109,10 +109,10 @@ impl Bench<'_> {
             .map_err(|error| task.fault("kernel by itself", error))?;
 
         let (out, second) = call_on().map_err(on)?;
-        let matched = self.matched(task, inputs, &[Some(out), second])?;
+        let matched = matched(task, inputs, &[Some(out), second])?;
 
-        let mut kernel = || Ok(drop(call_on()?));
-        let mut reference = || Ok(drop(call_off()?));
+        let mut kernel = || call_on().map(drop).map_err(CallError::from);
+        let mut reference = || call_off().map(drop).map_err(CallError::from);
         let mut timed: Vec<Side<'_>> = vec![&mut kernel, &mut reference];
         timed.extend(call_alone.as_deref_mut().map(|call| call as Side<'_>));
         let names = ["kernel", "reference", "kernel by itself"];
@@ -130,9 +130,9 @@ impl Bench<'_> {
         let host = Slots::new(DeviceKey::Cpu);
         let call_off = sides::call(task.contract, &task.shape, inputs, &host).map_err(off)?;
         let out = super::gpu::download(&call_on().map_err(on)?).map_err(on)?;
-        let matched = self.matched(task, inputs, &[Some(out), None])?;
-        let mut kernel = || Ok(drop(call_on()?));
-        let mut reference = || Ok(drop(call_off()?));
+        let matched = matched(task, inputs, &[Some(out), None])?;
+        let mut kernel = || call_on().map(drop);
+        let mut reference = || call_off().map(drop).map_err(CallError::from);
         let names = ["kernel", "reference"];
         let times = measure(&mut [&mut kernel, &mut reference], self.effort)
             .map_err(|(at, error)| task.fault(names[at], error))?;
@@ -162,26 +162,6 @@ impl Bench<'_> {
             return Err(BenchmarkError::NotTaken { kernel, layer, reason }.into());
         }
         Ok(())
-    }
-
-    /// The kernel's outputs against the reference's in f32.
-    fn matched(&self, task: &Task, inputs: &[Tensor], outputs: &[Option<Tensor>; 2]) -> Result<Match, BenchmarkError> {
-        let off = |error: candle_core::Error| task.fault("reference", error);
-        let wide = inputs::wide(inputs).map_err(off)?;
-        let call = sides::call(task.contract, &task.shape, &wide, &Slots::new(DeviceKey::Cpu)).map_err(off)?;
-        let (expected, second) = call().map_err(off)?;
-        let expected = [Some(expected), second];
-        let pairs =
-            outputs.iter().zip(&expected).filter_map(|(actual, expected)| Some((actual.as_ref()?, expected.as_ref()?)));
-        let mut all: Option<Match> = None;
-        for (actual, expected) in pairs {
-            let matched = accuracy::compare(actual, expected, task.candle_dtype()).map_err(off)?;
-            all = Some(match all {
-                Some(before) => before.and(matched),
-                None => matched,
-            });
-        }
-        all.ok_or_else(|| task.fault("kernel", CallError::Broken))
     }
 
     /// `times` of the kernel, the reference, and the kernel by itself where it was called so.
@@ -216,4 +196,24 @@ impl Bench<'_> {
             reference,
         })
     }
+}
+
+/// The kernel's outputs against the reference's in f32.
+fn matched(task: &Task, inputs: &[Tensor], outputs: &[Option<Tensor>; 2]) -> Result<Match, BenchmarkError> {
+    let off = |error: candle_core::Error| task.fault("reference", error);
+    let wide = inputs::wide(inputs).map_err(off)?;
+    let call = sides::call(task.contract, &task.shape, &wide, &Slots::new(DeviceKey::Cpu)).map_err(off)?;
+    let (expected, second) = call().map_err(off)?;
+    let expected = [Some(expected), second];
+    let pairs =
+        outputs.iter().zip(&expected).filter_map(|(actual, expected)| Some((actual.as_ref()?, expected.as_ref()?)));
+    let mut all: Option<Match> = None;
+    for (actual, expected) in pairs {
+        let matched = accuracy::compare(actual, expected, task.candle_dtype()).map_err(off)?;
+        all = Some(match all {
+            Some(before) => before.and(&matched),
+            None => matched,
+        });
+    }
+    all.ok_or_else(|| task.fault("kernel", CallError::Broken))
 }
