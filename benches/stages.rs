@@ -9,6 +9,8 @@
 //!   alone. A child process does each once and reports its own clock, so that its start does not count.
 //! - `plan`: `use_kernels` for the 151 slots of a 30-layer Llama, and the 197 of a 28-layer Qwen3 with its norms over
 //!   the heads of Q and K, the kernels being in the process.
+//! - `swap`: what changes a model between two forwards: kernels off and on again, to training and back, and for the time
+//!   of a call. Each is a plan or two of the 151 slots, made whole and published.
 
 mod support;
 
@@ -41,7 +43,8 @@ fn main() -> anyhow::Result<()> {
         candidates(criterion, registry);
         builds(criterion, registry)?;
         first_loads(criterion, registry)?;
-        plan(criterion, registry)
+        plan(criterion, registry)?;
+        swap(criterion, registry)
     })
 }
 
@@ -184,6 +187,27 @@ fn plan(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
             bencher.iter_with_large_drop(|| slots.use_kernels(&hub, &config).expect("planned before"));
         });
     }
+    group.finish();
+    Ok(())
+}
+
+fn swap(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
+    let (hub, config) = (registry.hub()?, KernelConfig::standard()?);
+    let slots = decoder_slots(30, false);
+    slots.use_kernels(&hub, &config)?;
+    let mut group = support::group(criterion, "swap", (ms(200), ms(1_000), 30));
+    group.bench_function(BenchmarkId::from_parameter("kernels off and on"), |bencher| {
+        bencher.iter_with_large_drop(|| {
+            (slots.disable_kernels(), slots.use_kernels(&hub, &config).expect("planned before"))
+        });
+    });
+    group.bench_function(BenchmarkId::from_parameter("to training and back"), |bencher| {
+        bencher.iter_with_large_drop(|| (slots.train(), slots.eval()));
+    });
+    let other = KernelConfig::builder().kernel("RMSNorm", DeviceKey::Cpu, "kernelhub/rmsnorm@v1:RMSNorm")?.build();
+    group.bench_function(BenchmarkId::from_parameter("other kernels for a call"), |bencher| {
+        bencher.iter(|| slots.with_kernels(&hub, &other, |_| black_box(())).expect("the kernels are there"));
+    });
     group.finish();
     Ok(())
 }

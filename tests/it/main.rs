@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
 
+#[cfg(feature = "cli")]
+mod benchmark;
 mod bind;
 #[cfg(feature = "cli")]
 mod cli;
