@@ -115,10 +115,12 @@ impl Weights {
 
     /// Several tensors as one, joined along their rows.
     pub fn fused(&self, parts: &[(&str, &[usize])]) -> Result<Tensor> {
-        if matches!(self.source, Source::Outline) {
-            // The layer that takes it copies what does not lie in one piece, and plans by its rows alone.
-            let rows = parts.iter().filter_map(|(_, shape)| shape.first()).sum::<usize>();
-            return Ok(Tensor::zeros((rows, 1), self.dtype, &self.device)?);
+        if let (Source::Outline, [(name, first), ..]) = (&self.source, parts) {
+            let mut shape = first.to_vec();
+            if let Some(rows) = shape.first_mut() {
+                *rows = parts.iter().filter_map(|(_, shape)| shape.first()).sum();
+            }
+            return self.read(name, &shape);
         }
         let tensors = parts.iter().map(|(name, shape)| self.read(name, shape)).collect::<Result<Vec<_>>>()?;
         let names: Vec<_> = parts.iter().map(|(name, _)| *name).collect();
@@ -153,9 +155,6 @@ impl Weights {
                 random_tensor(&mut random, name, shape).map_err(unreadable)?
             }
             Source::Outline => {
-                // As wide as the fused projection before it is made in `fused`.
-                let one = name.ends_with("mlp.down_proj.weight") && shape.len() == 2;
-                let shape = if one { [1, shape[1]].to_vec() } else { shape.to_vec() };
                 return Ok(Tensor::zeros((), self.dtype, &self.device)?.broadcast_as(shape)?);
             }
             Source::Safetensors { shards, shard_of } => {

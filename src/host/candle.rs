@@ -15,6 +15,10 @@
 //! ([`Kernelized::run`]), or pins the current one outside of a scope, and `forward_in`, which is given it. So no
 //! forward mixes two plans.
 //!
+//! The output of every call is new memory, as everywhere in candle. A program whose outputs are large calls
+//! [`retain_freed_memory`](crate::system::retain_freed_memory) first in `main`, so that they need no fresh pages of the
+//! operating system each time; nothing here does it for the program.
+//!
 //! [`nn`] has the layers under candle's own names and constructors; [`call`] is what a layer of your own is made with.
 //! The guide is `docs/extensible-models.md`.
 

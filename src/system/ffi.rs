@@ -1,7 +1,7 @@
 //! Calls into the C library that have no safe wrapper among our dependencies.
-#![expect(unsafe_code, reason = "the version of glibc is told by a C function only")]
+#![expect(unsafe_code, reason = "glibc's version and malloc's settings are a C function's only")]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
 /// The version of the glibc that this process runs on, such as `2.36`.
 pub(super) fn glibc_version() -> Option<String> {
@@ -19,4 +19,32 @@ pub(super) fn glibc_version() -> Option<String> {
     // life of the process and is never written to.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().ok().map(str::to_owned)
+}
+
+/// Sets the size, in bytes, from which malloc gives a block pages of its own. Whether it was taken.
+///
+/// For a process of one thread: the setting is read by every allocation, without a lock.
+pub(super) fn set_mmap_threshold(bytes: c_int) -> bool {
+    mallopt(-3, bytes)
+}
+
+/// Sets how many free bytes malloc keeps at the end of its heap. Whether it was taken.
+///
+/// For a process of one thread, as [`set_mmap_threshold`].
+pub(super) fn set_trim_threshold(bytes: c_int) -> bool {
+    mallopt(-1, bytes)
+}
+
+fn mallopt(parameter: c_int, value: c_int) -> bool {
+    // SAFETY: `int mallopt(int, int)` of <malloc.h>, in glibc since 2.0, which the `gnu` targets link.
+    unsafe extern "C" {
+        #[link_name = "mallopt"]
+        fn c_mallopt(parameter: c_int, value: c_int) -> c_int;
+    }
+
+    // SAFETY: any two numbers may be passed; what glibc does not know or take it answers with 0. What its manual says
+    // of threads ("MT-Unsafe init const:mallopt": other threads read the settings as they are written) does not come
+    // about: `retain_freed_memory`, the only caller, has seen that this is the process's only thread, and no other can
+    // begin but by this one.
+    unsafe { c_mallopt(parameter, value) == 1 }
 }

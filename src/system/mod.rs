@@ -9,6 +9,9 @@
 //! the GPU drivers, which costs 0.2 s and more. The price of the split: after the first step alone the adapters are
 //! unknown, so [`SystemInfo::unprobed`] names every device key that nobody has looked for yet, and reports repeat it.
 //!
+//! [`retain_freed_memory`] is the one thing here that is set and not read: how the C library treats freed memory, for
+//! programs that ask for it.
+//!
 //! Invariant: a missing file, library or driver is never an error here. What could not be found is absent; what went
 //! wrong while looking is a sentence in [`SystemInfo::notes`].
 //!
@@ -23,6 +26,7 @@ mod environment;
 mod ffi;
 mod library;
 pub mod linker;
+mod memory;
 mod os;
 mod table;
 
@@ -38,6 +42,7 @@ pub use cpu::CpuInfo;
 pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;
+pub use memory::{RetainError, retain_freed_memory};
 pub use os::Libc;
 pub(crate) use table::{Table, printable, printable_up_to};
 
