@@ -130,6 +130,12 @@ pub enum Contract {
     /// `out`: `[..., out_features]`; `x`: `[..., in_features]`; `weight`: `[out_features, in_features]`; `bias`:
     /// `[out_features]`. Without a bias, nothing is added.
     Linear,
+    /// `out = silu(x gate^T + gate_bias) * (x up^T + up_bias)`, rounded once: the first product of a gated feed-forward
+    /// block with its activation.
+    ///
+    /// `out`: `[..., d]`; `x`: `[..., in_features]`; `weight`: `[2 * d, in_features]`, the `d` rows of `gate` first and
+    /// then those of `up`; `bias`: `[2 * d]`, in the same order. Without a bias, nothing is added.
+    SiluGatedLinear,
     /// `out = weight[ids]`, rows copied bit for bit.
     ///
     /// `out`: `[..., hidden]`; `ids`: `[...]`, row-major, `u32` or `i64`, each below `vocab`; `weight`: `[vocab,
@@ -146,7 +152,7 @@ pub enum Contract {
 }
 
 impl Contract {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::RmsNorm,
         Self::Rotary,
         Self::GatedActivation(GatedActivation::Silu),
@@ -166,6 +172,7 @@ impl Contract {
         Self::AttentionVarlen,
         Self::AttentionPaged,
         Self::Linear,
+        Self::SiluGatedLinear,
         Self::Embedding,
         Self::CrossEntropy,
     ];
@@ -199,6 +206,7 @@ impl Contract {
             Self::AttentionVarlen => "attention.varlen",
             Self::AttentionPaged => "attention.paged",
             Self::Linear => "linear",
+            Self::SiluGatedLinear => "gated_linear.silu",
             Self::Embedding => "embedding",
             Self::CrossEntropy => "cross_entropy",
         }
@@ -225,7 +233,7 @@ impl Contract {
             Self::Attention => table::ATTENTION,
             Self::AttentionVarlen => table::ATTENTION_VARLEN,
             Self::AttentionPaged => table::ATTENTION_PAGED,
-            Self::Linear => table::LINEAR,
+            Self::Linear | Self::SiluGatedLinear => table::LINEAR,
             Self::Embedding => table::EMBEDDING,
             Self::CrossEntropy => table::CROSS_ENTROPY,
         }

@@ -10,7 +10,7 @@ use super::parity::Parity;
 use super::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel, BindError,
     Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerNormKernel, LinearKernel, Parameter,
-    RmsNormKernel, RotaryKernel, Rounding,
+    RmsNormKernel, RotaryKernel, Rounding, SiluGatedLinearKernel,
 };
 use crate::digest::Sha256Digest;
 use crate::dtype::DType;
@@ -192,6 +192,7 @@ layer_kernels! {
     AttentionVarlen(AttentionVarlenKernel) for Contract::AttentionVarlen, AttentionVarlen;
     AttentionPaged(AttentionPagedKernel) for Contract::AttentionPaged, AttentionPaged;
     Linear(LinearKernel) for Contract::Linear, Linear;
+    SiluGatedLinear(SiluGatedLinearKernel) for Contract::SiluGatedLinear, SiluGatedLinear;
     Embedding(EmbeddingKernel) for Contract::Embedding, Embedding;
     CrossEntropy(CrossEntropyKernel) for Contract::CrossEntropy, CrossEntropy;
 }

@@ -37,6 +37,7 @@ mod rounding;
 mod shader;
 #[cfg(feature = "wgpu")]
 mod shader_faces;
+mod silu_gated_linear;
 mod tensor;
 
 pub use activation::ActivationKernel;
@@ -56,4 +57,5 @@ pub use parity::{ParityError, ParityReport};
 pub use rms_norm::RmsNormKernel;
 pub use rotary::{RotaryKernel, RotaryStyle};
 pub use rounding::{Rounding, Tolerance};
+pub use silu_gated_linear::SiluGatedLinearKernel;
 pub use tensor::{Element, IndexElement, MAX_RANK, TensorMut, TensorRef};

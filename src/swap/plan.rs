@@ -11,7 +11,7 @@ use super::{AttentionPath, Mode, Reason, Slot, SlotSpec};
 use crate::bind::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
     CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
-    RmsNormKernel, RotaryKernel,
+    RmsNormKernel, RotaryKernel, SiluGatedLinearKernel,
 };
 use crate::variant::DeviceKey;
 
@@ -224,6 +224,7 @@ faces! {
     attention_varlen: AttentionVarlen(AttentionVarlenKernel), "a varlen attention";
     attention_paged: AttentionPaged(AttentionPagedKernel), "a paged attention";
     linear: Linear(LinearKernel), "a linear";
+    silu_gated_linear: SiluGatedLinear(SiluGatedLinearKernel), "a gated linear";
     embedding: Embedding(EmbeddingKernel), "an embedding";
     cross_entropy: CrossEntropy(CrossEntropyKernel), "a cross-entropy";
 }

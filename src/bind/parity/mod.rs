@@ -89,6 +89,7 @@ impl LayerKernel {
             Self::AttentionVarlen(kernel) => sequences::varlen::<T>(kernel, checker),
             Self::AttentionPaged(kernel) => sequences::paged::<T>(kernel, checker),
             Self::Linear(kernel) => linear::linear::<T>(kernel, checker),
+            Self::SiluGatedLinear(kernel) => linear::silu_gated_linear::<T>(kernel, checker),
             Self::Embedding(kernel) => indexed::embedding::<T>(kernel, checker),
             Self::CrossEntropy(kernel) => indexed::cross_entropy::<T>(kernel, checker),
         }

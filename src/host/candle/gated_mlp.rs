@@ -9,6 +9,7 @@ use crate::bind::{Contract, GatedActivation, Rounding};
 use crate::swap::{GroupSpec, Mode, Plan, Slot, Slots};
 
 const FUSED: &str = "GatedMLP";
+const FUSED_LINEAR: &str = "SiluGatedLinear";
 
 /// `down(activation(gate(x)) * up(x))`.
 ///
@@ -35,7 +36,12 @@ pub struct GatedMlp {
 enum Projections {
     /// One layer, gate first. The halves are views of its weight: a variable that an optimizer steps changes in place,
     /// and they with it.
-    One { gate_up: Linear, halves: [Tensor; 2] },
+    One {
+        gate_up: Linear,
+        halves: [Tensor; 2],
+        /// The slot of the layer and the activation together, where a contract has both.
+        fused: Option<Slot>,
+    },
     /// A layer each.
     Two {
         gate: Linear,
@@ -67,7 +73,8 @@ impl Projections {
 impl GatedMlp {
     /// A `SwiGLU` block with its weights, `gate_up` being both projections `[2 * intermediate, hidden]`. Its slots are
     /// `path.gate_up_proj` and `path.down_proj`, both [`Linear`], and `path.act_fn`, the activation, whose width is
-    /// `intermediate`, its output.
+    /// `intermediate`, its output. The first and the activation are the group `path`, known to kernel mappings as
+    /// `SiluGatedLinear`.
     ///
     /// # Errors
     /// A [`LayerError`] when the weights do not fit each other.
@@ -126,8 +133,23 @@ impl GatedMlp {
         let trained: (_, &[&Tensor]) = (down.dtype(), &[gate_up.weight()]);
         let act = format!("{path}.act_fn");
         let activation = GatedActivationLayer::claim(activation, threshold, intermediate, trained, slots, act)?;
+        let fused = if activation.activation() == GatedActivation::Silu {
+            let claim = Claim {
+                layer: FUSED_LINEAR,
+                contract: Contract::SiluGatedLinear,
+                dtype: float_dtype(FUSED_LINEAR, "gate_up", gate_up.weight().dtype())?,
+                width: gate_up.weight().dim(1)?,
+                weights: &[],
+                options: &[],
+                rounding: Rounding::Dtype,
+            };
+            let members = [gate_up.slot(), activation.slot()].map(Clone::clone).to_vec();
+            Some(slots.group(GroupSpec { fused: claim.spec(path), members }).map_err(LayerError::from)?)
+        } else {
+            None
+        };
         let down = Linear::new(down, None, slots, format!("{path}.down_proj"))?;
-        Ok(Self { projections: Projections::One { gate_up, halves }, down, activation })
+        Ok(Self { projections: Projections::One { gate_up, halves, fused }, down, activation })
     }
 
     /// A block whose projections have a slot each: `path.gate_proj`, `path.up_proj` and `path.down_proj` are
@@ -223,7 +245,7 @@ impl GatedMlp {
     /// What goes into the projection back.
     fn gated(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
         match &self.projections {
-            Projections::One { gate_up, .. } => self.gated_at_once(plan, x, gate_up),
+            Projections::One { gate_up, fused, .. } => self.gated_at_once(plan, x, gate_up, fused.as_ref()),
             Projections::Two { gate, up, merged, fused } => {
                 let fused = plan.kernel(fused).map(|_| fused);
                 self.gated_apart(plan, x, [gate, up], (merged.as_ref(), fused))
@@ -231,7 +253,12 @@ impl GatedMlp {
         }
     }
 
-    fn gated_at_once(&self, plan: &Plan, x: &Tensor, gate_up: &Linear) -> Result<Tensor> {
+    fn gated_at_once(&self, plan: &Plan, x: &Tensor, gate_up: &Linear, fused: Option<&Slot>) -> Result<Tensor> {
+        if let Some(fused) = fused
+            && let Some(gated) = call::silu_gated_linear(plan, fused, x, gate_up.weight(), None)?
+        {
+            return Ok(gated);
+        }
         let inputs = [x, gate_up.weight()];
         if !call::takes(plan, gate_up.slot(), &inputs) && !call::takes(plan, self.activation.slot(), &inputs) {
             return self.reference(x);

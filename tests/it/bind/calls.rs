@@ -318,6 +318,25 @@ fn linear_checks_every_argument() {
     assert!((run(out, ones(x), ones(weight), Some(ones(&[3]))).unwrap() - 1.0).abs() < 0.5);
     assert!((run(out, ones(x), ones(weight), None).unwrap() - 2.0).abs() < 0.5, "no refused call came through");
 
+    // Of pairs of rows, an output each.
+    let of_pairs: (&str, &str, &[&str]) = ("gated_linear.silu", "count_rms_norm", &["out", "x", "weight", "bias"]);
+    let kernel = counting(of_pairs, "pairs", "");
+    let LayerKernel::SiluGatedLinear(kernel) = &*kernel else { panic!("{kernel:?}") };
+    let run = |out: &[usize], x: TensorRef<'_>, weight: TensorRef<'_>, bias: Option<TensorRef<'_>>| {
+        with_output(out, |out| kernel.forward(out, &x, &weight, bias.as_ref()))
+    };
+    let pairs = &[6, 8][..];
+    refused(run(out, brains(x), ones(pairs), None), "x", Dtype);
+    refused(run(out, ones(x), brains(pairs), None), "weight", Dtype);
+    refused(run(out, ones(x), ones(&[5, 8]), None), "weight", Shape);
+    refused(run(out, ones(x), ones(weight), None), "weight", Shape);
+    refused(run(&[2, 6], ones(x), ones(pairs), None), "out", Shape);
+    refused(run(out, ones(x), ones(pairs), Some(ones(&[3]))), "bias", Shape);
+    refused(run(out, ones(x), ones(pairs), Some(brains(&[6]))), "bias", Dtype);
+    refused(run(out, ones(x), strided(0, pairs, &[1, 6]), None), "weight", Layout);
+    assert!((run(out, ones(x), ones(pairs), Some(ones(&[6]))).unwrap() - 1.0).abs() < 0.5);
+    assert!((run(out, ones(x), ones(pairs), None).unwrap() - 2.0).abs() < 0.5, "no refused call came through");
+
     let without: (&str, &str, &[&str]) = ("linear", "count_rms_norm", &["out", "x", "weight"]);
     let kernel = counting(without, "no bias", "");
     let LayerKernel::Linear(kernel) = &*kernel else { panic!("{kernel:?}") };

@@ -125,8 +125,17 @@ fn planning_again_uses_the_same_kernels() {
     assert!(kernels.iter().all(|kernel| *kernel == kernels[0]), "{kernels:?}");
 }
 
-const LAYERS: [&str; 8] =
-    ["AddRMSNorm", "Embedding", "FlashAttention", "Linear", "QKVLinear", "RMSNorm", "RotaryEmbedding", "SiluAndMul"];
+const LAYERS: [&str; 9] = [
+    "AddRMSNorm",
+    "Embedding",
+    "FlashAttention",
+    "Linear",
+    "QKVLinear",
+    "RMSNorm",
+    "RotaryEmbedding",
+    "SiluAndMul",
+    "SiluGatedLinear",
+];
 
 #[test]
 fn a_layer_that_the_model_lacks_suggests_the_near_one() {
@@ -137,7 +146,7 @@ fn a_layer_that_the_model_lacks_suggests_the_near_one() {
     assert_eq!(
         error.to_string(),
         "the model has no layer RmsNorm; its layers are AddRMSNorm, Embedding, FlashAttention, Linear, QKVLinear, \
-         RMSNorm, RotaryEmbedding, SiluAndMul"
+         RMSNorm, RotaryEmbedding, SiluAndMul, SiluGatedLinear"
     );
     assert_eq!(error.hint().as_deref(), Some("did you mean RMSNorm?"));
 }
