@@ -1,22 +1,29 @@
-//! Linear layers: rows times a transposed weight.
+//! Linear layers: rows times a transposed weight, and pairs of them of which one gates the other.
 //!
 //! Few rows (decoding) take dot products with the weight's rows as they lie, which reads the weight once and is bound
-//! by memory. More rows multiply in register tiles: panels of the weight are transposed to f32 on the stack, so that
-//! all dtypes share one inner loop, and each panel serves many rows.
+//! by memory. More rows multiply in register tiles: panels of the weight are transposed on the stack, and each panel
+//! serves many rows. A panel holds f32, so that all dtypes share one inner loop; or, where the level multiplies them,
+//! pairs of bf16.
 
+mod buffer;
 mod few;
+mod finish;
+mod panel;
+mod product;
 mod tiles;
+mod words;
 
 use half::{bf16, f16};
 
 use self::few::Few;
+use self::product::Product;
 use self::tiles::Tiles;
 use crate::call::{Args, DType, Failed, MAX_RANK, RowMap, Tensor, launch};
-use crate::simd::Element;
 
-/// What both ways need. Rows of all tensors are dense.
+/// What both ways need. Rows of all tensors are dense. Where `GATED`, the weight and the bias have twice as many rows
+/// as the outputs have columns: those of the gate, and then those of what it gates.
 #[derive(Clone, Copy)]
-struct Linear<E> {
+struct Linear<E, const GATED: bool> {
     /// Of the outputs and the inputs.
     rows: RowMap<2>,
     out: *mut E,
@@ -31,19 +38,54 @@ struct Linear<E> {
     columns: usize,
 }
 
-/// Checks the arguments and runs the kernel.
-pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
+/// `linear(out, x, weight, bias)`: checks the arguments and runs the kernel.
+pub(crate) fn linear(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
+    call::<false>(function, args)
+}
+
+/// `silu_gated_linear(out, x, weight, bias)`: checks the arguments and runs the kernel.
+pub(crate) fn silu_gated_linear(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
+    call::<true>(function, args)
+}
+
+/// How the axes of a function's weight and bias are told.
+struct Words {
+    weight: &'static str,
+    weight_of_x: &'static str,
+    out: &'static str,
+    bias: &'static str,
+}
+
+const PLAIN: Words = Words {
+    weight: "[out, in]",
+    weight_of_x: "[out, in], in as in `x`",
+    out: "[.., out], the leading axes as `x`, out as in `weight`",
+    bias: "[out], out as in `weight`",
+};
+const PAIR: Words = Words {
+    weight: "[2 * out, in]",
+    weight_of_x: "[2 * out, in], in as in `x`",
+    out: "[.., out], the leading axes as `x`, 2 * out as in `weight`",
+    bias: "[2 * out], as in `weight`",
+};
+
+fn call<const GATED: bool>(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
+    let words = if GATED { &PAIR } else { &PLAIN };
     let (mut tensors, mut bias) = ([Tensor::EMPTY; 3], Tensor::EMPTY);
     let [out, x, weight] = args.tensors(&mut tensors)?;
     let bias = args.optional_tensor(3, &mut bias)?.then_some(&bias);
     x.expect_rank(1..=MAX_RANK, "[.., in]")?;
-    weight.expect_rank(2..=2, "[out, in]")?;
-    let columns = weight.shape()[0];
-    weight.expect_shape(&[columns, x.last()], "[out, in], in as in `x`")?;
+    weight.expect_rank(2..=2, words.weight)?;
+    let rows = weight.shape()[0];
+    weight.expect_shape(&[rows, x.last()], words.weight_of_x)?;
+    if GATED && !rows.is_multiple_of(2) {
+        return Err(weight.invalid_shape(format_args!("expected an even number of rows {}", words.weight)));
+    }
+    let columns = if GATED { rows / 2 } else { rows };
     let mut expected = [columns; MAX_RANK];
     let axes = x.shape().len();
     expected[..axes - 1].copy_from_slice(&x.shape()[..axes - 1]);
-    out.expect_shape(&expected[..axes], "[.., out], the leading axes as `x`, out as in `weight`")?;
+    out.expect_shape(&expected[..axes], words.out)?;
     for tensor in [out, weight] {
         tensor.expect_dtype(x.dtype, "as `x`")?;
     }
@@ -54,7 +96,7 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
     out.expect_apart(x)?;
     out.expect_apart(weight)?;
     if let Some(bias) = bias {
-        bias.expect_shape(&[columns], "[out], out as in `weight`")?;
+        bias.expect_shape(&[rows], words.bias)?;
         bias.expect_dtype(x.dtype, "as `x`")?;
         bias.expect_dense_last()?;
         out.expect_apart(bias)?;
@@ -63,18 +105,18 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
         return Ok(());
     }
     match x.dtype {
-        DType::F32 => run::<f32>(function, [out, x, weight], bias),
-        DType::Bf16 => run::<bf16>(function, [out, x, weight], bias),
-        DType::F16 => run::<f16>(function, [out, x, weight], bias),
+        DType::F32 => run::<f32, GATED>(function, [out, x, weight], bias),
+        DType::Bf16 => run::<bf16, GATED>(function, [out, x, weight], bias),
+        DType::F16 => run::<f16, GATED>(function, [out, x, weight], bias),
     }
 }
 
-fn run<E: Element>(
+fn run<E: Product, const GATED: bool>(
     function: &'static str,
     [out, x, weight]: [&Tensor; 3],
     bias: Option<&Tensor>,
 ) -> Result<(), Failed> {
-    let linear = Linear::<E> {
+    let linear = Linear::<E, GATED> {
         rows: RowMap::new([out, x]),
         out: out.data(),
         x: x.data(),
@@ -85,14 +127,14 @@ fn run<E: Element>(
         columns: out.last(),
     };
     let rows = linear.rows.len();
-    let elements = linear.depth as u64 * linear.columns as u64;
-    // About 25 multiply-adds, or 15 bytes of the weight, per nanosecond, whichever takes longer.
-    let cost = (elements.saturating_mul(rows as u64) / 25).max(elements.saturating_mul(size_of::<E>() as u64) / 15);
+    let elements = linear.depth as u64 * weight.shape()[0] as u64;
+    // About 50 multiply-adds, or 15 bytes of the weight, per nanosecond, whichever takes longer.
+    let cost = (elements.saturating_mul(rows as u64) / 50).max(elements.saturating_mul(size_of::<E>() as u64) / 15);
     if rows <= few::MAX_ROWS {
         let job = Few { linear };
         launch(function, &job, job.items(), cost)
     } else {
-        let job = Tiles { linear };
+        let job = Tiles::new(linear);
         launch(function, &job, job.items(), cost)
     }
 }
