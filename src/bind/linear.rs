@@ -46,7 +46,7 @@ impl LinearKernel {
         native.check_option(meta, BIAS, bias.is_none())?;
         let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
         let bias = bias.as_ref();
-        Features::Plain.check(meta, [out, x, weight], bias)?;
+        check_product(meta, 1, [out, x, weight], bias)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let mut bias = bias.map(View::dl_tensor);
         let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias)];
@@ -71,57 +71,43 @@ impl LinearKernel {
     }
 }
 
-/// What the rows of a weight stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Features {
-    /// One output each.
-    Plain,
-    /// Half of one output each: the gates of all, and then what they gate.
-    OfPairs,
-}
-
-impl Features {
-    /// Checks `[out, x, weight]` and the bias against the contract and the kernel's limits.
-    pub(super) fn check(
-        self,
-        meta: &LayerMeta,
-        [out, x, weight]: [&View<'_>; 3],
-        bias: Option<&View<'_>>,
-    ) -> Result<(), BindError> {
-        let (of_weight, of_bias, of_out) = match self {
-            Self::Plain => ("[out_features, in_features]", "[out_features]", "[..., out_features]"),
-            Self::OfPairs => ("[2 * d, in_features]", "[2 * d]", "[..., d]"),
-        };
-        let Some((&in_features, rows)) = x.shape().split_last() else {
-            return Err(meta.shape_fault("x", x, "[..., in_features]".to_owned()));
-        };
-        let &[weight_rows, weight_in] = weight.shape() else {
-            return Err(meta.shape_fault("weight", weight, of_weight.to_owned()));
-        };
-        if weight_in != in_features {
-            let expected = format!("{of_weight} with in_features = {in_features}, as x has");
-            return Err(meta.shape_fault("weight", weight, expected));
-        }
-        let out_features = match self {
-            Self::Plain => weight_rows,
-            Self::OfPairs if weight_rows % 2 == 0 => weight_rows / 2,
-            Self::OfPairs => return Err(meta.shape_fault("weight", weight, of_weight.to_owned())),
-        };
-        if out.shape().split_last() != Some((&out_features, rows)) {
-            let expected = format!("{of_out} = {rows:?} and {out_features}");
-            return Err(meta.shape_fault("out", out, expected));
-        }
-        meta.check_supported("x", x)?;
-        for (argument, view) in [("out", out), ("weight", weight)] {
-            meta.check_dtype(argument, view, x.dtype())?;
-            meta.check_rows(argument, view)?;
-        }
-        if let Some(bias) = bias {
-            meta.check_dtype("bias", bias, x.dtype())?;
-            meta.check_shape("bias", bias, &[weight_rows], of_bias)?;
-            meta.check_rows("bias", bias)?;
-        }
-        meta.check_view_width("x", x)?;
-        meta.check_rows("x", x)
+/// Checks the tensors of `x weight^T + bias`, whose result has `1 / halves` of the weight's rows as its width.
+pub(super) fn check_product(
+    meta: &LayerMeta,
+    halves: i64,
+    [out, x, weight]: [&View; 3],
+    bias: Option<&View>,
+) -> Result<(), BindError> {
+    let (rows_name, width_name) = if halves == 1 { ("out_features", "out_features") } else { ("2 * d", "d") };
+    let Some((&in_features, rows)) = x.shape().split_last() else {
+        return Err(meta.shape_fault("x", x, "[..., in_features]".to_owned()));
+    };
+    let &[weight_rows, weight_in] = weight.shape() else {
+        return Err(meta.shape_fault("weight", weight, format!("[{rows_name}, in_features]")));
+    };
+    if weight_in != in_features {
+        let expected = format!("[{rows_name}, in_features] with in_features = {in_features}, as x has");
+        return Err(meta.shape_fault("weight", weight, expected));
     }
+    if weight_rows % halves != 0 {
+        return Err(meta.shape_fault("weight", weight, format!("[{rows_name}, in_features], an even number of rows")));
+    }
+    let width = weight_rows / halves;
+    if out.shape().split_last() != Some((&width, rows)) {
+        let expected = format!("[..., {width_name}] = {rows:?} and {width}");
+        return Err(meta.shape_fault("out", out, expected));
+    }
+    meta.check_supported("x", x)?;
+    for (argument, view) in [("out", out), ("weight", weight)] {
+        meta.check_dtype(argument, view, x.dtype())?;
+        meta.check_rows(argument, view)?;
+    }
+    if let Some(bias) = bias {
+        meta.check_dtype("bias", bias, x.dtype())?;
+        let shape = if halves == 1 { "[out_features]" } else { "[2 * d]" };
+        meta.check_shape("bias", bias, &[weight_rows], shape)?;
+        meta.check_rows("bias", bias)?;
+    }
+    meta.check_view_width("x", x)?;
+    meta.check_rows("x", x)
 }

@@ -34,6 +34,7 @@ struct Job {
 
 /// Helpers, and the loop that they are at.
 pub(super) struct Crew {
+    /// Threads beside the caller.
     helpers: usize,
     /// Whether a caller has the crew.
     is_taken: AtomicBool,
@@ -87,21 +88,21 @@ impl Crew {
         crew
     }
 
-    /// Threads beside the caller.
-    pub(super) fn helpers(&self) -> usize {
-        self.helpers
-    }
-
     /// Runs `body(i, context)` once for each `i` below `count`, here and on the helpers, and returns when all have
     /// returned. `false`, and nothing was run: another caller has the crew.
     ///
     /// # Safety
     /// `body` may be called with `context` on any thread, once for each index below `count`, until this returns.
     pub(super) unsafe fn run(&self, count: usize, body: ParallelBodyFn, context: *mut c_void) -> bool {
+        let job = Job { count, body, context };
+        if self.helpers == 0 {
+            // SAFETY: the caller's contract.
+            (0..count).for_each(|index| unsafe { body(index, context) });
+            return true;
+        }
         if self.is_taken.swap(true, Ordering::Acquire) {
             return false;
         }
-        let job = Job { count, body, context };
         // SAFETY: no other caller has the crew, and none of the last loop's helpers is at it: see `Sync`.
         unsafe { *self.job.get() = Some(job) };
         self.next.store(0, Ordering::SeqCst);
@@ -250,7 +251,7 @@ mod tests {
     fn each_index_runs_once_whatever_the_helpers_are_at() {
         for helpers in [0, 1, 3] {
             let crew = Crew::start(helpers);
-            assert_eq!(crew.helpers(), helpers);
+            assert_eq!(crew.helpers, helpers);
             for round in 0..3_000_usize {
                 let counts = Counts::new(round % 40);
                 assert!(run(crew, &counts));

@@ -2,7 +2,7 @@
 //!
 //! Packs run their loops on a crew of their own: as many threads as rayon's global pool has, the caller among them,
 //! which look out for the next loop for a moment before they sleep. So a kernel and the framework around it never
-//! compete for the cores for long, and RAYON_NUM_THREADS holds for both. A loop that finds the crew at work, because
+//! compete for the cores for long, and `RAYON_NUM_THREADS` holds for both. A loop that finds the crew at work, because
 //! another thread is in one, goes to rayon's pool.
 #![expect(unsafe_code, reason = "calls back into a pack with the context that it passed")]
 

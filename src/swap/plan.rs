@@ -10,8 +10,8 @@ use super::scope::{self, Held, ModelNumber};
 use super::{AttentionPath, Mode, Reason, Slot, SlotSpec};
 use crate::bind::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
-    CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
-    RmsNormKernel, RotaryKernel, SiluGatedLinearKernel,
+    CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, GatedLinearKernel, LayerKernel, LayerNormKernel,
+    LinearKernel, RmsNormKernel, RotaryKernel,
 };
 use crate::variant::DeviceKey;
 
@@ -224,7 +224,7 @@ faces! {
     attention_varlen: AttentionVarlen(AttentionVarlenKernel), "a varlen attention";
     attention_paged: AttentionPaged(AttentionPagedKernel), "a paged attention";
     linear: Linear(LinearKernel), "a linear";
-    silu_gated_linear: SiluGatedLinear(SiluGatedLinearKernel), "a gated linear";
+    gated_linear: GatedLinear(GatedLinearKernel), "a gated linear";
     embedding: Embedding(EmbeddingKernel), "an embedding";
     cross_entropy: CrossEntropy(CrossEntropyKernel), "a cross-entropy";
 }

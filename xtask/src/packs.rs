@@ -59,7 +59,7 @@ pub(crate) const PACKS: [Pack; 8] = [
     },
     Pack {
         name: "linear",
-        description: "Linear layers, and pairs of them of which one gates the other",
+        description: "Linear layers, plain and gated",
         functions: &["linear", "silu_gated_linear"],
         shaders: &[],
     },

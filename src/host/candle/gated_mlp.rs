@@ -5,7 +5,7 @@ use candle_nn::Module;
 
 use super::spec::{Claim, check_plan, check_rows, exact_shape, float_dtype, same_dtype};
 use super::{GatedActivationLayer, LayerError, Linear, call, gated_activation_layer, linear};
-use crate::bind::{Contract, GatedActivation, Rounding};
+use crate::bind::{Contract, GatedActivation, GatedLinear, Rounding};
 use crate::swap::{GroupSpec, Mode, Plan, Slot, Slots};
 
 const FUSED: &str = "GatedMLP";
@@ -136,7 +136,7 @@ impl GatedMlp {
         let fused = if activation.activation() == GatedActivation::Silu {
             let claim = Claim {
                 layer: FUSED_LINEAR,
-                contract: Contract::SiluGatedLinear,
+                contract: Contract::GatedLinear(GatedLinear::Silu),
                 dtype: float_dtype(FUSED_LINEAR, "gate_up", gate_up.weight().dtype())?,
                 width: gate_up.weight().dim(1)?,
                 weights: &[],
@@ -255,7 +255,7 @@ impl GatedMlp {
 
     fn gated_at_once(&self, plan: &Plan, x: &Tensor, gate_up: &Linear, fused: Option<&Slot>) -> Result<Tensor> {
         if let Some(fused) = fused
-            && let Some(gated) = call::silu_gated_linear(plan, fused, x, gate_up.weight(), None)?
+            && let Some(gated) = call::gated_linear(plan, fused, x, gate_up.weight(), None)?
         {
             return Ok(gated);
         }

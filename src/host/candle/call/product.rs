@@ -3,7 +3,7 @@
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 
 use super::{Route, route};
-use crate::bind::{BindError, Element, LayerKernel, LinearKernel, SiluGatedLinearKernel, TensorRef};
+use crate::bind::{BindError, Element, GatedLinearKernel, LayerKernel, LinearKernel, TensorRef};
 use crate::host::candle::kernels::{StorageElement, by_dtype, dense_rows, finish, view};
 use crate::swap::{Plan, Slot};
 
@@ -11,8 +11,8 @@ fn face(kernel: &LayerKernel) -> Option<&LinearKernel> {
     if let LayerKernel::Linear(kernel) = kernel { Some(kernel) } else { None }
 }
 
-fn gated_face(kernel: &LayerKernel) -> Option<&SiluGatedLinearKernel> {
-    if let LayerKernel::SiluGatedLinear(kernel) = kernel { Some(kernel) } else { None }
+fn gated_face(kernel: &LayerKernel) -> Option<&GatedLinearKernel> {
+    if let LayerKernel::GatedLinear(kernel) = kernel { Some(kernel) } else { None }
 }
 
 /// A kernel of `[..., in]` and a weight of rows of `in` elements.
@@ -43,7 +43,7 @@ impl Multiply for LinearKernel {
     }
 }
 
-impl Multiply for SiluGatedLinearKernel {
+impl Multiply for GatedLinearKernel {
     const ROWS: usize = 2;
 
     fn to_vec<T: Element>(
@@ -130,8 +130,8 @@ pub fn linear(plan: &Plan, slot: &Slot, x: &Tensor, weight: &Tensor, bias: Optio
     multiply(kernel, x, weight, bias).map(Some)
 }
 
-/// `silu(x · gateᵀ + gate_bias) * (x · upᵀ + up_bias)`, for a slot of
-/// [`Contract::SiluGatedLinear`](crate::bind::Contract::SiluGatedLinear).
+/// `activation(x · gateᵀ + gate_bias) * (x · upᵀ + up_bias)`, for a slot of
+/// [`Contract::GatedLinear`](crate::bind::Contract::GatedLinear).
 ///
 /// # Shapes
 /// `x` is `[..., in]` of any strides, `weight` `[2 * width, in]`, the rows of `gate` first, `bias` `[2 * width]`; the
@@ -139,7 +139,7 @@ pub fn linear(plan: &Plan, slot: &Slot, x: &Tensor, weight: &Tensor, bias: Optio
 ///
 /// # Errors
 /// As [`linear`].
-pub fn silu_gated_linear(
+pub fn gated_linear(
     plan: &Plan,
     slot: &Slot,
     x: &Tensor,
@@ -147,7 +147,7 @@ pub fn silu_gated_linear(
     bias: Option<&Tensor>,
 ) -> Result<Option<Tensor>> {
     let tensors = [x, weight, bias.unwrap_or(weight)];
-    let Some(Route::Free(kernel)) = route(plan, slot, gated_face, "silu_gated_linear", &tensors)? else {
+    let Some(Route::Free(kernel)) = route(plan, slot, gated_face, "gated_linear", &tensors)? else {
         return Ok(None);
     };
     multiply(kernel, x, weight, bias).map(Some)

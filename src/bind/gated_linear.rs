@@ -1,9 +1,9 @@
-//! The `gated_linear.silu` contract's typed face.
+//! The gated linear contracts' typed face.
 #![expect(unsafe_code, reason = "calls a kernel with checked views")]
 
 use super::contract::{LINEAR, index_of};
 use super::kernel::Route;
-use super::linear::Features;
+use super::linear::check_product;
 use super::native::optional_tensor;
 use super::output::collect_output;
 use super::tensor::View;
@@ -11,26 +11,26 @@ use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
 
 const BIAS: usize = index_of(LINEAR, "bias");
 
-/// A kernel for [`super::Contract::SiluGatedLinear`].
+/// A kernel for [`super::Contract::GatedLinear`].
 #[derive(Debug)]
-pub struct SiluGatedLinearKernel {
+pub struct GatedLinearKernel {
     pub(super) meta: LayerMeta,
     pub(super) route: Route,
 }
 
-impl SiluGatedLinearKernel {
+impl GatedLinearKernel {
     /// What the kernel is and demands.
     #[must_use]
     pub fn meta(&self) -> &LayerMeta {
         &self.meta
     }
 
-    /// `out = silu(x gate^T + gate_bias) * (x up^T + up_bias)`, `gate` and `up` being the two halves of the rows of
-    /// `weight`, and their biases those of `bias`.
+    /// `out = activation(x gate^T + gate_bias) * (x up^T + up_bias)`; see [`super::GatedLinear`].
     ///
     /// # Shapes
-    /// `out`: `[..., d]`; `x`: `[..., in_features]`; `weight`: `[2 * d, in_features]`; `bias`: `[2 * d]`; the rows of
-    /// `x` and `weight` at any distance, their elements adjacent. One dtype for all, one of the kernel's.
+    /// `out`: `[..., d]`; `x`: `[..., in_features]`; `weight`: `[2 * d, in_features]`, the `d` rows of the gate before
+    /// those of up; `bias`: `[2 * d]`, likewise; the rows of `x` and `weight` at any distance, their elements adjacent.
+    /// One dtype for all, one of the kernel's.
     ///
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for a
@@ -47,7 +47,7 @@ impl SiluGatedLinearKernel {
         native.check_option(meta, BIAS, bias.is_none())?;
         let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
         let bias = bias.as_ref();
-        Features::OfPairs.check(meta, [out, x, weight], bias)?;
+        check_product(meta, 2, [out, x, weight], bias)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let mut bias = bias.map(View::dl_tensor);
         let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias)];
