@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput};
-use kernelhub::bind::{Contract, GatedActivation, Rounding};
+use kernelhub::bind::{Contract, GatedActivation, GatedLinear, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::hub::Hub;
 use kernelhub::resolve::{Candidate, Request, resolve};
@@ -142,7 +142,7 @@ fn first_loads(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result
 
 /// The slots of a decoder of `layers` layers: two norms, of which all but the first come after an add, the projections
 /// of Q, K and V, which are a group, and that of the output, one rotary embedding, one attention and one feed-forward
-/// block of three layers in each, with `qk_norm` two more norms over heads; the embedding, the last norm and the head.
+/// block of three layers, of which two are a group, in each, with `qk_norm` two more norms over heads; the embedding, the last norm and the head.
 fn decoder_slots(layers: usize, qk_norm: bool) -> anyhow::Result<Slots> {
     let slots = Slots::new(DeviceKey::Cpu);
     let spec = |path: &str, layer: &str, contract, last_dim| SlotSpec {
@@ -179,9 +179,11 @@ fn decoder_slots(layers: usize, qk_norm: bool) -> anyhow::Result<Slots> {
         claim(&format!("{path}.self_attn.attn"), "FlashAttention", Contract::Attention, 64);
         linear(format!("{path}.self_attn.o_proj"), 576);
         norm(&format!("{path}.post_attention_layernorm"), true)?;
-        linear(format!("{path}.mlp.gate_up_proj"), 576);
         let gated = Contract::GatedActivation(GatedActivation::Silu);
-        claim(&format!("{path}.mlp.act_fn"), "SiluAndMul", gated, 1_536);
+        let gate_up = linear(format!("{path}.mlp.gate_up_proj"), 576);
+        let activation = claim(&format!("{path}.mlp.act_fn"), "SiluAndMul", gated, 1_536);
+        let fused = ("SiluGatedLinear", Contract::GatedLinear(GatedLinear::Silu), 576);
+        group(&format!("{path}.mlp"), fused, vec![gate_up, activation])?;
         linear(format!("{path}.mlp.down_proj"), 1_536);
     }
     norm("model.norm", true)?;

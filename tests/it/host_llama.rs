@@ -62,7 +62,7 @@ fn every_layer_is_swapped_and_comes_back() {
             );
             let fused: Vec<_> = report.groups.iter().filter(|group| group.is_fused()).collect();
             let of = |layer: &str| fused.iter().filter(|group| group.layer == layer).count();
-            assert_eq!((of("QKVLinear"), of("AddRMSNorm")), (2, 4), "{report}");
+            assert_eq!((of("QKVLinear"), of("AddRMSNorm"), of("SiluGatedLinear")), (2, 4, 2), "{report}");
             let head = report.layers.iter().find(|layer| layer.path == "lm_head").unwrap();
             assert!(matches!(head.outcome, Outcome::Kernel(_)), "{report}");
 
