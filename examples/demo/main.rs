@@ -61,7 +61,8 @@ struct Options {
     /// Measured rounds, of which the median counts.
     #[arg(long, default_value_t = 5, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     runs: usize,
-    /// Leave malloc as the system has it: freed memory goes back, and large outputs are made of fresh pages.
+    /// Leave memory as the system has it: what is freed goes back, and large outputs are made of fresh pages; weights
+    /// lie in small pages.
     #[arg(long)]
     fresh_memory: bool,
     /// Write the results here, as JSON.
@@ -187,9 +188,16 @@ fn load_model(options: &Options, precision: Precision) -> anyhow::Result<(Llama,
     let (model, tokenizer) = match &options.model {
         None => (Llama::random(Config::tiny(), 0, dtype, &Device::Cpu)?, None),
         Some(path) => {
-            let weights = Weights::open(path, dtype, &Device::Cpu)?;
+            let mut weights = Weights::open(path, dtype, &Device::Cpu)?;
+            if !options.fresh_memory {
+                weights = weights.in_huge_pages();
+            }
             let tokenizer = ChatTokenizer::open(path, &weights)?;
-            (Llama::load(&weights)?, Some(tokenizer))
+            let model = Llama::load(&weights)?;
+            if !options.fresh_memory {
+                println!("{} MiB of weights in huge pages", weights.huge_bytes() >> 20);
+            }
+            (model, Some(tokenizer))
         }
     };
     let config = model.config();

@@ -1,7 +1,7 @@
 //! Calls into the C library that have no safe wrapper among our dependencies.
 #![expect(unsafe_code, reason = "glibc's version and malloc's settings are a C function's only")]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// The version of the glibc that this process runs on, such as `2.36`.
 pub(super) fn glibc_version() -> Option<String> {
@@ -47,4 +47,18 @@ fn mallopt(parameter: c_int, value: c_int) -> bool {
     // about: `retain_freed_memory`, the only caller, has seen that this is the process's only thread, and no other can
     // begin but by this one.
     unsafe { c_mallopt(parameter, value) == 1 }
+}
+
+/// Has the system put the pages from `address` on, `bytes` of them, into one huge page. Whether it did.
+pub(super) fn collapse(address: usize, bytes: usize) -> bool {
+    const MADV_COLLAPSE: c_int = 25;
+
+    // SAFETY: `int madvise(void *, size_t, int)` of <sys/mman.h>, which the `gnu` targets link.
+    unsafe extern "C" {
+        fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
+    }
+
+    // SAFETY: this advice changes which pages hold the memory, and nothing that a program can read in it; what is not
+    // mapped, or not the process's own, is refused with an error.
+    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, MADV_COLLAPSE) == 0 }
 }

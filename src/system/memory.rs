@@ -76,9 +76,49 @@ pub fn retain_freed_memory(bytes: usize) -> Result<(), RetainError> {
     }
 }
 
+/// Moves memory into huge pages, where the system has them: a processor then looks up far fewer addresses while it reads
+/// a large tensor from one end to the other. Returns how many bytes of `memory` lie in huge pages afterwards; 0 where
+/// the system cannot do it, and less than all where some memory could not be moved. What is in the memory stays as it
+/// is.
+///
+/// For weights, once, after they were loaded: the pages are copied, which takes some seconds for each GiB, and what lies
+/// beside `memory` in the same 2 MiB moves along. On one machine, decoding by kernels that are bound by memory was a
+/// third faster.
+///
+/// Source: `MADV_COLLAPSE` in `madvise(2)`, Linux 6.1.
+#[must_use]
+pub fn use_huge_pages<T>(memory: &[T]) -> usize {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const HUGE: usize = 2 << 20;
+        let std::ops::Range { start, end } = memory.as_ptr_range();
+        let (start, end) = (start.addr(), end.addr());
+        let pages = (start / HUGE..end.div_ceil(HUGE)).map(|page| page * HUGE);
+        let moved = pages.filter(|page| !memory.is_empty() && super::ffi::collapse(*page, HUGE));
+        moved.map(|page| end.min(page + HUGE) - start.max(page)).sum()
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    {
+        let _ = memory;
+        0
+    }
+}
+
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 mod tests {
-    use super::{RetainError, retain_freed_memory};
+    use super::{RetainError, retain_freed_memory, use_huge_pages};
+
+    #[test]
+    fn memory_in_huge_pages_holds_what_it_held() {
+        let numbers: Vec<u8> = (0..7_000_001_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let (before, bytes) = (numbers.clone(), &numbers[3..]);
+        let moved = use_huge_pages(bytes);
+        // A kernel or a container without them has none; what there is, is told once.
+        assert!(moved <= bytes.len(), "{moved}");
+        assert!(use_huge_pages(bytes) >= moved.min(1), "what was moved once is there");
+        assert!(numbers == before);
+        assert_eq!(use_huge_pages::<u8>(&[]), 0);
+    }
 
     /// Tests run on threads of their own. That it works in a program is shown in `tests/memory.rs`.
     #[test]

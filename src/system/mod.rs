@@ -9,8 +9,8 @@
 //! the GPU drivers, which costs 0.2 s and more. The price of the split: after the first step alone the adapters are
 //! unknown, so [`SystemInfo::unprobed`] names every device key that nobody has looked for yet, and reports repeat it.
 //!
-//! [`retain_freed_memory`] is the one thing here that is set and not read: how the C library treats freed memory, for
-//! programs that ask for it.
+//! [`retain_freed_memory`] and [`use_huge_pages`] are the two things here that are set and not read: how the C library
+//! treats freed memory, and which pages hold it, for programs that ask.
 //!
 //! Invariant: a missing file, library or driver is never an error here. What could not be found is absent; what went
 //! wrong while looking is a sentence in [`SystemInfo::notes`].
@@ -42,7 +42,7 @@ pub use cpu::CpuInfo;
 pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;
-pub use memory::{RetainError, retain_freed_memory};
+pub use memory::{RetainError, retain_freed_memory, use_huge_pages};
 pub use os::Libc;
 pub(crate) use table::{Table, printable, printable_up_to};
 

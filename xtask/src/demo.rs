@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Measured rounds, of which the median counts.
     #[arg(long)]
     runs: Option<usize>,
-    /// Leave malloc as the system has it: large outputs are made of fresh pages.
+    /// Leave memory as the system has it: large outputs are made of fresh pages, and weights lie in small ones.
     #[arg(long)]
     fresh_memory: bool,
     /// Open no socket: everything must be here from an earlier run.
