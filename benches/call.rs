@@ -5,6 +5,12 @@
 //! - `bound_noop`: a bound kernel that does next to nothing, through the C ABI, our checks included, with the views
 //!   made in the call, into memory that exists: what a framework-free host pays beside the kernel.
 //! - `bound`: the same with the real kernel, which checks its arguments itself and then normalises the row.
+//! - `slice_noop`: what a program without a framework and without kernels does for such a layer: it makes the two
+//!   arrays of the slice host, compares their shapes as the host's own reference code does, and calls a function that
+//!   it was given and that does what the no-op kernel does.
+//! - `slice_layer_noop`: the slice host's layer on the same two arrays, made in the call, with the no-op kernel, under
+//!   a plan that the model pinned.
+//! - `slice_layer_noop_pin`: the same, pinning the plan itself.
 //! - `candle_noop`: a candle custom operation of two inputs that only allocates and fills its output: what candle
 //!   itself costs.
 //! - `layer_noop`: the candle layer with the no-op kernel, under a plan that the model pinned.
@@ -15,17 +21,21 @@
 //! - `pin`: pinning the plan alone, which a model does once per forward.
 //! - `scope`: entering and leaving a scope, which a model of drop-in layers does once per forward.
 //!
-//! Our overhead is `bound_noop` without a framework, and `layer_noop` less `candle_noop` in candle; what the pack's own
-//! checks cost is `bound` less `bound_noop` and `direct`. One thread: the input is far below what a pack splits.
+//! Our overhead is `slice_layer_noop` less `slice_noop` without a framework, and `layer_noop` less `candle_noop` in
+//! candle: each takes away what the host does in any case, and the call of a function that writes the output, so that
+//! what is left is the plan, our views and checks, and the C ABI. What the pack's own checks cost is `bound` less
+//! `bound_noop` and `direct`. One thread: the input is far below what a pack splits.
 
 mod support;
 
 use std::hint::black_box;
 
 use candle_core::{CpuStorage, CustomOp2, DType, Device, Layout, Result, Shape, Tensor};
-use criterion::Criterion;
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion};
 use kernelhub::bind::{LayerKernel, RmsNormKernel, TensorMut, TensorRef};
 use kernelhub::host::candle::RmsNorm;
+use kernelhub::host::slice::{self, Array, ArrayMut, SliceError};
 use kernelhub::hub::Hub;
 use kernelhub::swap::{KernelConfig, Slots};
 use kernelhub::variant::DeviceKey;
@@ -62,6 +72,35 @@ fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
     }
 }
 
+/// Does what the no-op kernel does: writes 16 zeros.
+#[inline(never)]
+fn noop(out: &mut [f32], _: &[f32], _: &[f32], _: f32) {
+    if let Some(out) = out.first_chunk_mut::<WIDTH>() {
+        *out = [0.0; WIDTH];
+    }
+}
+
+/// A layer over slices whose function is known when it runs, as a kernel's is.
+struct NoopNorm {
+    weight: Vec<f32>,
+    function: fn(&mut [f32], &[f32], &[f32], f32),
+}
+
+impl NoopNorm {
+    fn forward(&self, out: &mut ArrayMut<'_, f32>, x: &Array<'_, f32>) -> std::result::Result<(), SliceError> {
+        if x.shape().last() != Some(&self.weight.len()) || out.shape() != x.shape() {
+            return Err(SliceError::OtherModel { layer: "a norm of other shapes" });
+        }
+        (self.function)(out.data_mut(), x.data(), &self.weight, EPS);
+        Ok(())
+    }
+}
+
+/// The two arrays of a call.
+fn arrays<'a>(out: &'a mut [f32], x: &'a [f32]) -> (ArrayMut<'a, f32>, Array<'a, f32>) {
+    (ArrayMut::new(out, &SHAPE).expect("it fits"), Array::new(x, &SHAPE).expect("it fits"))
+}
+
 /// The kernel of an RMSNorm.
 fn rms_norm_of(kernel: &LayerKernel) -> anyhow::Result<&RmsNormKernel> {
     match kernel {
@@ -77,6 +116,43 @@ fn swapped(hub: &Hub, kernel: &str, weight: &Tensor) -> anyhow::Result<(RmsNorm,
     let config = KernelConfig::builder().kernel("RMSNorm", DeviceKey::Cpu, kernel)?.build();
     anyhow::ensure!(slots.use_kernels(hub, &config)?.swapped() == 1, "the norm has no kernel");
     Ok((layer, slots))
+}
+
+/// The calls of the slice host, with and without us.
+fn slice_calls(group: &mut BenchmarkGroup<'_, WallTime>, hub: &Hub, kernel: &str) -> anyhow::Result<()> {
+    let (x, mut out) = ([0.5_f32; WIDTH], [1.0_f32; WIDTH]);
+    let without = NoopNorm { weight: vec![1.5; WIDTH], function: black_box(noop) };
+    let slots = Slots::new(DeviceKey::Cpu);
+    let layer = slice::RmsNorm::new(vec![1.5_f32; WIDTH], EPS, &slots, "norm");
+    let config = KernelConfig::builder().kernel("RMSNorm", DeviceKey::Cpu, kernel)?.build();
+    anyhow::ensure!(slots.use_kernels(hub, &config)?.swapped() == 1, "the norm has no kernel");
+    let plan = slots.pin();
+    {
+        let (mut out, x) = arrays(&mut out, &x);
+        layer.forward_in(&plan, &mut out, &x)?;
+    }
+    anyhow::ensure!(out.iter().all(|value| *value == 0.0), "the no-op kernel did not run");
+    group.bench_function("slice_noop", |bencher| {
+        let without = black_box(&without);
+        bencher.iter(|| {
+            let (mut out, x) = arrays(black_box(&mut out), black_box(&x));
+            // A number, for criterion would copy the whole of an error's room.
+            without.forward(&mut out, &x).is_ok()
+        });
+    });
+    group.bench_function("slice_layer_noop", |bencher| {
+        bencher.iter(|| {
+            let (mut out, x) = arrays(black_box(&mut out), black_box(&x));
+            layer.forward_in(&plan, &mut out, &x).is_ok()
+        });
+    });
+    group.bench_function("slice_layer_noop_pin", |bencher| {
+        bencher.iter(|| {
+            let (mut out, x) = arrays(black_box(&mut out), black_box(&x));
+            layer.forward(&mut out, &x).is_ok()
+        });
+    });
+    Ok(())
 }
 
 fn calls(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
@@ -112,6 +188,7 @@ fn calls(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
             });
         });
     }
+    slice_calls(&mut group, &noop_hub, NOOP)?;
     group.bench_function("candle_noop", |bencher| bencher.iter(|| black_box(&input).apply_op2_no_bwd(&scale, &Noop)));
     group.bench_function("layer_noop", |bencher| bencher.iter(|| layer_noop.forward_in(&noop_plan, black_box(&input))));
     group.bench_function("layer_in", |bencher| bencher.iter(|| layer.forward_in(&plan, black_box(&input))));

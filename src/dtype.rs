@@ -24,13 +24,16 @@ pub enum DType {
     I32,
     /// 32-bit unsigned integer.
     U32,
+    /// 8-bit signed integer.
+    I8,
     /// 8-bit unsigned integer.
     U8,
 }
 
 impl DType {
     /// Every type, in the order of the documentation.
-    pub const ALL: [Self; 8] = [Self::F64, Self::F32, Self::Bf16, Self::F16, Self::I64, Self::I32, Self::U32, Self::U8];
+    pub const ALL: [Self; 9] =
+        [Self::F64, Self::F32, Self::Bf16, Self::F16, Self::I64, Self::I32, Self::U32, Self::I8, Self::U8];
 
     /// The name in manifests and reports.
     #[must_use]
@@ -43,6 +46,7 @@ impl DType {
             Self::I64 => "i64",
             Self::I32 => "i32",
             Self::U32 => "u32",
+            Self::I8 => "i8",
             Self::U8 => "u8",
         }
     }
@@ -54,7 +58,7 @@ impl DType {
             Self::F64 | Self::I64 => 8,
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::Bf16 | Self::F16 => 2,
-            Self::U8 => 1,
+            Self::I8 | Self::U8 => 1,
         }
     }
 }
@@ -67,7 +71,7 @@ impl fmt::Display for DType {
 
 /// A name that is no element type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown dtype {name:?}; known: f64, f32, bf16, f16, i64, i32, u32, u8")]
+#[error("unknown dtype {name:?}; known: f64, f32, bf16, f16, i64, i32, u32, i8, u8")]
 pub struct UnknownDType {
     /// The name as given.
     pub name: String,

@@ -35,6 +35,9 @@ impl RmsNormKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for an
     /// `offset` other than 0 when the kernel takes none, or the kernel's own error.
+    // Inlined for its views alone: they are then made of what the caller still has in registers. To read a tensor back
+    // from the memory that it was written to a moment before, in wider pieces, costs more than all the checks.
+    #[inline]
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
@@ -43,16 +46,30 @@ impl RmsNormKernel {
         eps: f64,
         offset: f64,
     ) -> Result<(), BindError> {
+        // SAFETY: `out` is a unique borrow.
+        unsafe { self.forward_views(&out.view(), &x.view(), &weight.view(), eps, offset) }
+    }
+
+    /// # Safety
+    /// Nothing else reads or writes what `out` is a view of.
+    unsafe fn forward_views(
+        &self,
+        out: &View<'_>,
+        x: &View<'_>,
+        weight: &View<'_>,
+        eps: f64,
+        offset: f64,
+    ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, OFFSET, offset == 0.0)?;
-        let (out, x, weight) = (&out.view(), &x.view(), &weight.view());
         check_row_inputs(meta, x, weight)?;
         meta.check_like("out", out, x)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let values = [out.value(), x.value(), weight.value(), TVMFFIAny::float(eps), TVMFFIAny::float(offset)];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
-        // were checked against the contract and the kernel's limits just above, and so was the offset.
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract;
+        // shapes, dtypes and strides were checked against the layer's contract and the kernel's limits just above, and
+        // so was the offset.
         unsafe { native.call(meta, values) }
     }
 

@@ -13,6 +13,7 @@
 
 mod error;
 mod image;
+mod pages;
 mod symbols;
 mod versions;
 
@@ -23,6 +24,7 @@ use object::read::{ReadCache, ReadRef};
 
 pub use error::ElfError;
 use image::Image;
+use pages::Pages;
 pub use symbols::UniqueSymbols;
 pub use versions::{VersionNeed, split_version};
 
@@ -111,7 +113,7 @@ impl ElfFacts {
     /// # Errors
     /// As [`Self::from_bytes`]; a part that cannot be read counts as cut off.
     pub fn from_file(file: impl Read + Seek, depth: Depth) -> Result<Self, ElfError> {
-        Self::read(&ReadCache::new(file), depth)
+        Self::read(&ReadCache::new(Pages::new(file)), depth)
     }
 
     fn read<'data, R: ReadRef<'data>>(data: R, depth: Depth) -> Result<Self, ElfError> {

@@ -25,7 +25,9 @@ impl Element {
             (naga::ScalarKind::Float, 2) => dtype == DType::F16,
             (naga::ScalarKind::Sint, 8) => dtype == DType::I64,
             (naga::ScalarKind::Sint, 4) => dtype == DType::I32,
-            (naga::ScalarKind::Uint, 4) => matches!(dtype, DType::U32 | DType::Bf16 | DType::F16 | DType::U8),
+            (naga::ScalarKind::Uint, 4) => {
+                matches!(dtype, DType::U32 | DType::Bf16 | DType::F16 | DType::I8 | DType::U8)
+            }
             _ => false,
         }
     }

@@ -181,12 +181,14 @@ impl Plan {
     /// The kernel of a slot, whatever its contract; `None`: run the reference code. The slot of a group has one only
     /// where the plan gives its members to it, and its members then have none.
     #[must_use]
+    #[inline]
     pub fn kernel(&self, slot: &Slot) -> Option<&LayerKernel> {
         self.shared_kernel(slot).map(Arc::as_ref)
     }
 
     /// As [`Self::kernel`], for a call that outlives the forward, such as an operation whose backward comes later.
     #[must_use]
+    #[inline]
     pub fn shared_kernel(&self, slot: &Slot) -> Option<&Arc<LayerKernel>> {
         if !self.is_for(slot) {
             return None;
@@ -202,6 +204,7 @@ macro_rules! faces {
             $(
                 #[doc = concat!("The kernel of ", $slot, " slot; `None`: run the reference code.")]
                 #[must_use]
+                #[inline]
                 pub fn $method(&self, slot: &Slot) -> Option<&$face> {
                     match self.kernel(slot)? {
                         LayerKernel::$variant(kernel) => Some(kernel),

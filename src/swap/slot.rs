@@ -237,6 +237,7 @@ impl Slots {
 impl Slot {
     /// Pins the current plan, whatever scope the thread is in.
     #[must_use]
+    #[inline]
     pub fn pin(&self) -> PinnedPlan {
         self.shared.plan.load()
     }
@@ -262,6 +263,7 @@ impl Slot {
 
     /// The slot's index into its model's plan.
     #[must_use]
+    #[inline]
     pub(super) fn index(&self) -> usize {
         self.index
     }

@@ -25,7 +25,8 @@ pub enum Route {
 pub struct DeviceInfo {
     /// Its kind.
     pub key: DeviceKey,
-    /// Its number among the devices of the same key and route, from 0.
+    /// Its number among the devices of the same key and route that this process sees, from 0. Of one that a mask hides:
+    /// its number without the mask.
     pub index: u32,
     /// Its name, as the driver tells it.
     pub name: String,
@@ -49,12 +50,37 @@ pub struct DeviceInfo {
     /// Compute capability (CUDA).
     #[serde(default)]
     pub capability: Option<Capability>,
-    /// Name of the architecture with its features (`ROCm`), such as `gfx90a:sramecc+:xnack-`.
+    /// Name of the architecture, for kinds that have one: with its features on `ROCm` (`gfx90a:sramecc+:xnack-`), the
+    /// generation elsewhere (`gaudi2`, `trn1`).
     #[serde(default)]
     pub arch: Option<String>,
     /// The element types that it computes with natively, when known.
     #[serde(default)]
     pub dtypes: Option<Vec<DType>>,
+    /// Element types that its driver or libraries take and compute in another type, at a loss of speed.
+    #[serde(default)]
+    pub emulated: Vec<DType>,
+    /// Its number among the devices of the same key and route when no mask and no order is set; `None` when unknown.
+    #[serde(default)]
+    pub physical_index: Option<u32>,
+    /// Its place on the PCI bus, such as `0000:4d:00.0`.
+    #[serde(default)]
+    pub pci_address: Option<String>,
+    /// Vendor and device id on the PCI bus, such as `8086:0bd5`, in lower case.
+    #[serde(default)]
+    pub pci_id: Option<String>,
+    /// Its unique name across boots, as the driver writes it.
+    #[serde(default)]
+    pub uuid: Option<String>,
+    /// The number of tiles that it has (Intel), where it shows as one device; 1 for a device that is one tile.
+    #[serde(default)]
+    pub tiles: Option<u32>,
+    /// The card and the tile that it is, where every tile shows as a device: `(card, tile)`.
+    #[serde(default)]
+    pub tile_of: Option<(u32, u32)>,
+    /// Its place in the server, stable across boots (Gaudi's module id).
+    #[serde(default)]
+    pub module: Option<u32>,
     /// The setting that hides it from this process, such as `CUDA_VISIBLE_DEVICES=0`; `None` when it is visible.
     #[serde(default)]
     pub masked_by: Option<String>,
@@ -77,6 +103,14 @@ impl DeviceInfo {
             capability: None,
             arch: None,
             dtypes: None,
+            emulated: Vec::new(),
+            physical_index: None,
+            pci_address: None,
+            pci_id: None,
+            uuid: None,
+            tiles: None,
+            tile_of: None,
+            module: None,
             masked_by: None,
         }
     }

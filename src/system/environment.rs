@@ -1,7 +1,37 @@
-//! The environment variables that probing reads.
+//! The environment variables that probing reads, and the root of the files that it reads.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// Settings of drivers that hide, order or split devices, and what their probers need besides. Read as they are: to many
+/// of them, an empty value is a setting.
+const SETTINGS: [&str; 24] = [
+    "ASCEND_HOME_PATH",
+    "ASCEND_RT_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "HABANA_VISIBLE_DEVICES",
+    "HABANA_VISIBLE_MODULES",
+    "HIP_VISIBLE_DEVICES",
+    "NEURON_RT_NUM_CORES",
+    "NEURON_RT_VISIBLE_CORES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "ONEAPI_DEVICE_SELECTOR",
+    "PATH",
+    "PT_ENABLE_INT64_SUPPORT",
+    "PT_HPU_LAZY_MODE",
+    "ROCM_PATH",
+    "ROCR_VISIBLE_DEVICES",
+    "TPU_CHIPS_PER_HOST_BOUNDS",
+    "TPU_VISIBLE_CHIPS",
+    "TPU_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+    "ZE_ENABLE_ALT_DRIVERS",
+    "ZE_ENABLE_PCI_ID_DEVICE_ORDER",
+    "ZE_FLAT_DEVICE_HIERARCHY",
+];
 
 /// Environment variables as probing sees them, read once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +46,10 @@ pub struct Environment {
     pub library_path: Vec<PathBuf>,
     /// `VIRTUAL_ENV` and `CONDA_PREFIX`: Python environments, whose packages may hold libraries.
     pub python_prefixes: Vec<PathBuf>,
+    /// The folder that stands for `/` where devices are looked for below `/sys`, `/proc` and `/dev`; `None` is `/`.
+    pub root: Option<PathBuf>,
+    /// Settings of drivers, by their names: [`Environment::setting`].
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Environment {
@@ -23,6 +57,9 @@ impl Environment {
     #[must_use]
     pub fn read() -> Self {
         // An empty variable is an unset one, as in a shell's ${NAME:-default}.
+        let settings = SETTINGS
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?.to_string_lossy().into_owned())));
         let get = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let list = |value: OsString| std::env::split_paths(&value).collect();
         let library_path = match std::env::consts::OS {
@@ -35,6 +72,20 @@ impl Environment {
             libtorch: get("LIBTORCH").map(PathBuf::from),
             library_path: get(library_path).map(list).unwrap_or_default(),
             python_prefixes: ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(get).map(PathBuf::from).collect(),
+            root: None,
+            settings: settings.collect(),
         }
+    }
+
+    /// The value of a driver's setting. An empty one is `Some("")`: to most drivers it hides every device.
+    #[must_use]
+    pub fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// A path of the machine below [`Environment::root`]: `path` has no leading slash.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.as_deref().unwrap_or(std::path::Path::new("/")).join(path)
     }
 }

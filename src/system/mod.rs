@@ -4,10 +4,10 @@
 //! looks at the machine. Refuses: decisions; [`crate::resolve`] takes a `SystemInfo` as an argument, so that every
 //! machine can be described in a test.
 //!
-//! Probing is in two steps with different prices. [`SystemInfo::probe`] reads a few small files and starts nothing: it
-//! costs well under a millisecond and serves a program that runs on the CPU. [`SystemInfo::probe_adapters`] starts
-//! the GPU drivers, which costs 0.2 s and more. The price of the split: after the first step alone the adapters are
-//! unknown, so [`SystemInfo::unprobed`] names every device key that nobody has looked for yet, and reports repeat it.
+//! Probing is in steps with different prices. [`SystemInfo::probe`] reads a few small files and starts nothing: it
+//! costs well under a millisecond and serves a program that runs on the CPU. [`SystemInfo::probe_native`] asks one
+//! vendor's driver, and [`SystemInfo::probe_adapters`] starts the GPU drivers through wgpu, which costs 0.2 s and more.
+//! The price of the split: after the first step alone the devices are unknown, so [`SystemInfo::unprobed`] names every device key that nobody has looked for yet, and reports repeat it.
 //!
 //! [`retain_freed_memory`] and [`use_huge_pages`] are the two things here that are set and not read: how the C library
 //! treats freed memory, and which pages hold it, for programs that ask.
@@ -22,11 +22,12 @@ mod adapters;
 mod cpu;
 mod device;
 mod environment;
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod ffi;
 mod library;
 pub mod linker;
+mod mask;
 mod memory;
+mod native;
 mod os;
 mod table;
 
@@ -42,6 +43,7 @@ pub use cpu::CpuInfo;
 pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;
+pub use mask::Mask;
 pub use memory::{RetainError, retain_freed_memory, use_huge_pages};
 pub use os::Libc;
 pub(crate) use table::{Table, printable, printable_up_to};
@@ -77,7 +79,10 @@ pub struct SystemInfo {
     /// among the devices, found through wgpu.
     #[serde(default)]
     pub unprobed: BTreeSet<DeviceKey>,
-    /// What went wrong while looking, a sentence each.
+    /// The settings that hide, order or split devices, with what each did.
+    #[serde(default)]
+    pub masks: Vec<Mask>,
+    /// What went wrong while looking, and what would help, a sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -96,6 +101,7 @@ impl SystemInfo {
             torch: None,
             devices: Vec::new(),
             unprobed: BTreeSet::new(),
+            masks: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -125,8 +131,25 @@ impl SystemInfo {
             torch,
             devices: Vec::new(),
             unprobed: DeviceKey::all().filter(|key| *key != DeviceKey::Cpu).collect(),
+            masks: Vec::new(),
             notes,
         }
+    }
+
+    /// Looks for the devices of one key by their vendor's own driver, library or public files, and adds them to the
+    /// devices. Nothing is needed at build time: libraries are opened at run time, and their absence is a note.
+    ///
+    /// Does nothing for `cpu` and `wgpu`, which have no native driver. Calling it again replaces what was found before.
+    pub fn probe_native(&mut self, key: DeviceKey, environment: &Environment) {
+        let Some(found) = native::probe(key, environment) else { return };
+        self.devices.retain(|device| device.route != Route::Native || device.key != key);
+        self.devices.extend(found.devices);
+        self.devices.sort_by_key(|device| (device.key, device.route, device.masked_by.is_some(), device.index));
+        self.masks.retain(|mask| mask.key != key);
+        self.masks.extend(found.masks);
+        self.notes.retain(|note| !found.notes.contains(note));
+        self.notes.extend(found.notes);
+        self.unprobed.remove(&key);
     }
 
     /// Asks wgpu for its adapters and adds them to the devices. Starts the GPU drivers: 0.2 s and more, and a driver
@@ -141,7 +164,7 @@ impl SystemInfo {
             Ok(found) => {
                 self.devices.retain(|device| device.route != Route::Adapter);
                 self.devices.extend(found);
-                self.devices.sort_by_key(|device| (device.key, device.route, device.index));
+                self.devices.sort_by_key(|device| (device.key, device.route, device.masked_by.is_some(), device.index));
                 self.unprobed.remove(&DeviceKey::Wgpu);
             }
             Err(note) => self.notes.push(note),

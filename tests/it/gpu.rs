@@ -624,7 +624,7 @@ fn tensors_bind_to_the_words_that_hold_them() {
         ("f32", "", &[] as &[_], &[DType::F32] as &[_]),
         ("vec4<f32>", "", &[], &[DType::F32]),
         ("i32", "", &[], &[DType::I32]),
-        ("u32", "", &[], &[DType::U32, DType::Bf16, DType::F16, DType::U8]),
+        ("u32", "", &[], &[DType::U32, DType::Bf16, DType::F16, DType::I8, DType::U8]),
         ("f16", "enable f16;", &["SHADER_F16"], &[DType::F16]),
     ] {
         if word == "f16" && !native_half {

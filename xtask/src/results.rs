@@ -166,6 +166,9 @@ fn calls(measured: &[Measured], text: &mut String) {
         ("direct", "the arithmetic in Rust, output there"),
         ("bound_noop", "a bound kernel that does next to nothing, output there"),
         ("bound", "the bound kernel, output there"),
+        ("slice_noop", "a layer over slices that calls a function which does next to nothing, without kernelhub"),
+        ("slice_layer_noop", "the slice host's layer with the kernel that does next to nothing, plan pinned"),
+        ("slice_layer_noop_pin", "the same, pinning the plan itself"),
         ("candle_noop", "a candle custom operation of two inputs that only makes its output"),
         ("layer_noop", "the candle layer with the kernel that does next to nothing"),
         ("layer_in", "the candle layer, kernels on, plan pinned by the model"),
@@ -182,7 +185,14 @@ fn calls(measured: &[Measured], text: &mut String) {
     let difference =
         |of_whole: &str, less: &[&str]| less.iter().try_fold(of(of_whole)?, |rest, name| Some(rest - of(name)?));
     for (what, nanoseconds) in [
-        ("our overhead without a framework: `bound_noop`", of("bound_noop")),
+        (
+            "our overhead without a framework: `slice_layer_noop` less `slice_noop`",
+            difference("slice_layer_noop", &["slice_noop"]),
+        ),
+        (
+            "the same, pinning the plan itself: `slice_layer_noop_pin` less `slice_noop`",
+            difference("slice_layer_noop_pin", &["slice_noop"]),
+        ),
         ("our overhead in candle: `layer_noop` less `candle_noop`", difference("layer_noop", &["candle_noop"])),
         (
             "the pack's own checks: `bound` less `bound_noop` and `direct`",

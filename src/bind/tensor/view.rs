@@ -161,6 +161,7 @@ impl<'a> View<'a> {
             DType::I64 => (dtype_code::INT, 64),
             DType::I32 => (dtype_code::INT, 32),
             DType::U32 => (dtype_code::UINT, 32),
+            DType::I8 => (dtype_code::INT, 8),
             DType::U8 => (dtype_code::UINT, 8),
         };
         let shape = self.shape();

@@ -74,8 +74,16 @@ impl<'a, T> Array<'a, T> {
         Ok(Self { data, shape })
     }
 
+    /// The elements, in row-major order.
+    #[must_use]
+    #[inline]
+    pub fn data(&self) -> &'a [T] {
+        self.data
+    }
+
     /// The extents, outermost first.
     #[must_use]
+    #[inline]
     pub fn shape(&self) -> &'a [usize] {
         self.shape
     }
@@ -94,8 +102,16 @@ impl<'a, T> ArrayMut<'a, T> {
         Ok(Self { data, shape })
     }
 
+    /// The elements, in row-major order, to be written.
+    #[must_use]
+    #[inline]
+    pub fn data_mut(&mut self) -> &mut [T] {
+        self.data
+    }
+
     /// The extents, outermost first.
     #[must_use]
+    #[inline]
     pub fn shape(&self) -> &'a [usize] {
         self.shape
     }

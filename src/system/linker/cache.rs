@@ -5,7 +5,12 @@
 //! header, in front of which an older table may stand.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use super::known::{Known, SETTLED};
 
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER_BYTES: usize = 48;
@@ -15,22 +20,24 @@ const MAX_BYTES: u64 = 64 << 20;
 /// A library for this C library.
 const ELF_LIBC6: u32 = 3;
 
+/// The caches that were read, and not changed since.
+static READ: LazyLock<Known<LinkerCache>> = LazyLock::new(|| Known::new(SETTLED));
+
 /// Names and their files.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LinkerCache {
-    paths: HashMap<String, PathBuf>,
+    paths: Arc<HashMap<String, PathBuf>>,
 }
 
 impl LinkerCache {
-    /// Reads the cache. Empty where there is none, or one of another format.
+    /// The cache as it is now. Empty where there is none, or one of another format.
     pub(super) fn read(path: &Path) -> Self {
-        use std::io::Read as _;
-        let mut bytes = Vec::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-        if read.is_err() {
-            return Self::default();
-        }
-        Self::parse(&bytes)
+        let read = |file: &File| {
+            let mut bytes = Vec::new();
+            let read = file.take(MAX_BYTES).read_to_end(&mut bytes);
+            read.map_or_else(|_| Self::default(), |_| Self::parse(&bytes))
+        };
+        READ.get(path, read).unwrap_or_default()
     }
 
     pub(super) fn parse(bytes: &[u8]) -> Self {
@@ -61,7 +68,7 @@ impl LinkerCache {
                 paths.entry(name.to_owned()).or_insert_with(|| PathBuf::from(path));
             }
         }
-        Self { paths }
+        Self { paths: Arc::new(paths) }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<PathBuf> {

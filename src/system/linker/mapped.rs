@@ -31,7 +31,7 @@ pub(super) fn read() -> Vec<MappedLibrary> {
     let mut found = Vec::new();
     for path in paths(&maps) {
         if let Some(facts) = read_library(&path) {
-            found.push(MappedLibrary { path, soname: facts.soname });
+            found.push(MappedLibrary { path, soname: facts.soname.clone() });
         }
     }
     found

@@ -4,18 +4,24 @@
 //! (unless it has a `DT_RUNPATH`), `LD_LIBRARY_PATH`, `DT_RUNPATH`, the cache of `ldconfig`, the default folders. Opens
 //! files to read them, and loads none.
 //!
+//! A view is of the moment in which it is made: what the process has mapped is asked each time. What was read of a file
+//! is kept for the process, and read again once the file is another one or has changed.
+//!
 //! Wrong in one direction only: a folder that this knows and the linker does not (each of `lib`, `lib64` and the
 //! distribution's own is tried) makes a library seem to be there, and the linker then says what is missing.
 
 mod cache;
+mod known;
 mod mapped;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 
 use super::Environment;
 use crate::elf::{Depth, ElfFacts};
 use cache::LinkerCache;
+use known::{Known, SETTLED};
 pub use mapped::MappedLibrary;
 
 /// The dynamic linker's view of this machine and this process.
@@ -23,7 +29,8 @@ pub use mapped::MappedLibrary;
 pub struct Linker {
     mapped: Vec<MappedLibrary>,
     library_path: Vec<PathBuf>,
-    cache: LinkerCache,
+    /// The file of the linker's cache, which is read where the search comes to it.
+    cache: Option<PathBuf>,
     default_folders: Vec<PathBuf>,
     program_rpath: Vec<PathBuf>,
 }
@@ -58,13 +65,14 @@ pub struct Located {
 }
 
 impl Linker {
-    /// The view of this process, now. Reads the linker's cache, the process's map and the head of each mapped library.
+    /// The view of this process, now. Reads the process's map, and the head of each mapped library that was not read
+    /// before.
     #[must_use]
     pub fn of_this_process() -> Self {
         Self {
             mapped: mapped::read(),
             library_path: Environment::read().library_path,
-            cache: LinkerCache::read(Path::new("/etc/ld.so.cache")),
+            cache: Some(PathBuf::from("/etc/ld.so.cache")),
             default_folders: default_folders(),
             program_rpath: program_rpath(),
         }
@@ -103,16 +111,22 @@ impl Linker {
             .map(own)
             .or_else(|| self.library_path.iter().find_map(in_folder).map(system))
             .or_else(|| lists.runpath.iter().find_map(in_folder).map(own))
-            .or_else(|| self.cache.find(name).filter(|path| is_for_this_machine(path)).map(system))
+            .or_else(|| {
+                LinkerCache::read(self.cache.as_deref()?)
+                    .find(name)
+                    .filter(|path| is_for_this_machine(path))
+                    .map(system)
+            })
             .or_else(|| self.default_folders.iter().find_map(in_folder).map(system))
     }
 }
 
-/// What an ELF file here says about itself. `None`: it is none, or cannot be read.
+/// What an ELF file here says about itself, now. `None`: it is none, or cannot be read.
 #[must_use]
-pub fn read_library(path: &Path) -> Option<ElfFacts> {
-    let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()))?;
-    ElfFacts::from_file(file, Depth::WithoutSymbols).ok()
+pub fn read_library(path: &Path) -> Option<Arc<ElfFacts>> {
+    static READ: LazyLock<Known<Option<Arc<ElfFacts>>>> = LazyLock::new(|| Known::new(SETTLED));
+    let read = |file: &File| ElfFacts::from_file(file, Depth::WithoutSymbols).ok().map(Arc::new);
+    READ.get(path, read).flatten()
 }
 
 /// The number of this process's processor in ELF files. `None`: no build is published for it.

@@ -58,3 +58,59 @@ fn the_order_of_the_search_is_the_linkers() {
     assert_eq!(linker.find("libx.so", &both).unwrap().way, Way::Mapped);
     assert_eq!(linker.find("else.so", &both), None, "a name of its own counts instead of the file's");
 }
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+#[expect(unsafe_code, reason = "maps a library of the system")]
+fn what_is_mapped_from_now_on_is_seen_from_now_on() {
+    // A part of glibc that no Rust program maps, with initialisers of its own that do nothing.
+    const NAME: &str = "libBrokenLocale.so.1";
+    let lists = SearchLists::default();
+    let Some(before) = Linker::of_this_process().find(NAME, &lists) else { return };
+    assert_eq!(before.way, Way::System);
+    // SAFETY: a library of the C library's own, which only overrides how many bytes a character may have.
+    let library = unsafe { libloading::Library::new(NAME) }.unwrap();
+    let after = Linker::of_this_process().find(NAME, &lists).unwrap();
+    assert_eq!(after.way, Way::Mapped);
+    assert_eq!(after.path.canonicalize().unwrap(), before.path.canonicalize().unwrap());
+    library.close().unwrap();
+    assert_eq!(Linker::of_this_process().find(NAME, &lists).unwrap().way, Way::System);
+}
+
+#[test]
+fn a_cache_that_is_written_anew_is_read_anew() {
+    let Some(libc) = Linker::of_this_process().find("libc.so.6", &SearchLists::default()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first.so"), folder.path().join("second.so"));
+    for library in [&first, &second] {
+        std::fs::copy(&libc.path, library).unwrap();
+    }
+    let path = folder.path().join("ld.so.cache");
+    let linker = Linker { cache: Some(path.clone()), ..Linker::default() };
+    let found = || linker.find("libx.so", &SearchLists::default()).map(|located| located.path);
+    assert_eq!(found(), None, "there is no cache");
+    for library in [first, second] {
+        // As ldconfig does it: another file takes the place of the one before.
+        let other = folder.path().join("ld.so.cache~");
+        std::fs::write(&other, cache_of("libx.so", &library)).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        for _ in 0..2 {
+            assert_eq!(found(), Some(library.clone()));
+        }
+    }
+}
+
+/// A linker's cache with one entry for this machine.
+fn cache_of(name: &str, path: &Path) -> Vec<u8> {
+    let required: u32 = if cfg!(target_arch = "aarch64") { 0x0a00 } else { 0x0300 };
+    let texts = [name.as_bytes(), &[0], path.to_str().unwrap().as_bytes(), &[0]].concat();
+    let mut bytes = b"glibc-ld.so.cache1.1".to_vec();
+    bytes.extend(1_u32.to_le_bytes());
+    bytes.resize(48, 0);
+    let path_at = 72 + u32::try_from(name.len()).unwrap() + 1;
+    for number in [required | 3, 72, path_at, 0, 0, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend(texts);
+    bytes
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Finding, FindingKind, ScanRules, Severity};
 use crate::elf::{ElfFacts, split_version};
@@ -16,7 +17,7 @@ const SHOWN: usize = 3;
 struct Step {
     /// `None`: the kernel's own library.
     path: Option<PathBuf>,
-    facts: ElfFacts,
+    facts: Arc<ElfFacts>,
     /// The search lists of those that asked for it.
     inherited: Vec<PathBuf>,
 }
@@ -36,7 +37,8 @@ pub(crate) fn fit(path: &str, facts: &ElfFacts, linker: &Linker, rules: &ScanRul
         severity => severity,
     };
     let mut known: BTreeMap<String, Option<Located>> = BTreeMap::new();
-    let mut steps = VecDeque::from([Step { path: None, facts: without_symbols(facts), inherited: Vec::new() }]);
+    let mut steps =
+        VecDeque::from([Step { path: None, facts: Arc::new(without_symbols(facts)), inherited: Vec::new() }]);
     while let Some(step) = steps.pop_front() {
         let who = step.path.as_ref().map_or_else(String::new, |path| format!(" (needed by {})", path.display()));
         // The kernel's own copy stands in no folder: its $ORIGIN leads nowhere.
@@ -96,7 +98,8 @@ fn missing_versions(
     let mut missing = Vec::new();
     for (library, versions) in by_library {
         let Some(Some(located)) = known.get(library) else { continue };
-        let Some(defined) = read_library(&located.path).map(|facts| facts.defined_versions) else { continue };
+        let Some(there) = read_library(&located.path) else { continue };
+        let defined = &there.defined_versions;
         // The linker takes a library without versions for any; so does this.
         if defined.is_empty() {
             continue;

@@ -203,10 +203,14 @@ fn the_asynchronous_face_does_the_same_and_a_dropped_future_stops_the_work() {
     let hub = Arc::new(builder(&fake.endpoint(), home.path()).build().unwrap());
     let get = hub.get_async(&repo(), 1, kernelhub::variant::DeviceKey::Cpu);
     runtime.block_on(async {
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(350), get).await.unwrap_err();
+        let mut get = std::pin::pin!(get);
+        // Until the file is being sent, however long that takes on a busy machine; the reply then takes its time.
+        while late.load(Ordering::SeqCst) == 0 {
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(20), get.as_mut()).await.unwrap_err();
+        }
     });
     drop(hub);
-    std::thread::sleep(std::time::Duration::from_millis(600));
+    std::thread::sleep(std::time::Duration::from_millis(1200));
     let blobs = home.path().join("hub/kernels--kernels-community--rmsnorm/blobs");
     let whole = fs::read_dir(blobs).map_or(0, |entries| {
         entries.flatten().filter(|entry| entry.metadata().is_ok_and(|m| m.len() >= 300_000)).count()

@@ -146,6 +146,7 @@ impl Simd for Avx2 {
             out
         }}
         fence() -> () { _mm_sfence() }
+        prefetch(p: *const u8) -> () { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         splat_pair(pair: u32) -> __m256 { _mm256_castsi256_ps(_mm256_set1_epi32(pair.cast_signed())) }
         dot_pairs(a: __m256, b: __m256, c: __m256) -> __m256 {
             _mm256_fmadd_ps(low(a), low(b), _mm256_fmadd_ps(high(a), high(b), c))

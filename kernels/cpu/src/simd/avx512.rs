@@ -154,6 +154,7 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             out
         }}
         fence() -> () { _mm_sfence() }
+        prefetch(p: *const u8) -> () { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         splat_pair(pair: u32) -> __m512 { _mm512_castsi512_ps(_mm512_set1_epi32(pair.cast_signed())) }
         dot_pairs(a: __m512, b: __m512, c: __m512) -> __m512 {
             if BF16 {

@@ -107,6 +107,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn transpose(self, source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize);
     /// Orders streamed stores before whatever follows.
     fn fence(self);
+    /// Asks for the cache line of an address, which need not be valid, ahead of its use.
+    fn prefetch(self, p: *const u8);
     /// All lanes the pair of bf16 whose bits these are, the first one in the low half.
     fn splat_pair(self, pair: u32) -> Self::V;
     /// `a0 b0 + a1 b1 + c` in each lane, for `a` and `b` whose lanes hold pairs of bf16: products in f32, two additions,

@@ -139,6 +139,8 @@ impl Simd for Portable {
     #[inline(always)]
     fn fence(self) {}
     #[inline(always)]
+    fn prefetch(self, _p: *const u8) {}
+    #[inline(always)]
     fn splat_pair(self, pair: u32) -> V {
         [f32::from_bits(pair); LANES]
     }

@@ -48,6 +48,8 @@ fn agrees_with_f64_for_few_and_many_rows() {
                 (40, 257, 1),
                 (31, 600, 47),
                 (300, 35, 20),
+                (1, 8300, 5),
+                (6, 1500, 140),
             ] {
                 let x = Tensor::random(dtype, &[rows, depth], 1);
                 let weight = Tensor::random(dtype, &[2 * columns, depth], 2);

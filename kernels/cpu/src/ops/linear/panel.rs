@@ -15,8 +15,9 @@ use crate::simd::{Kernel, Simd};
 
 /// Columns of a panel, in words.
 pub(super) const COLUMNS: usize = 64;
-/// Depth of a panel, in words. With [`COLUMNS`] it takes 64 KiB, which the second cache keeps while all rows pass.
-pub(super) const DEPTH: usize = 256;
+/// Most of a panel's depth, in words: whole vectors of any level. With [`COLUMNS`] it takes 72 KiB, which the second
+/// cache keeps while all rows pass.
+pub(super) const DEPTH: usize = 288;
 /// Longest vector of any level, in lanes.
 const MAX_LANES: usize = 16;
 

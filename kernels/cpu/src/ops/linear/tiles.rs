@@ -12,7 +12,7 @@ use super::Linear;
 use super::buffer::Buffer;
 use super::panel::{COLUMNS, DEPTH, Panel};
 use super::product::Product;
-use super::words::{Paired, Single, TILE_ROWS, Tile, Words};
+use super::words::{Ahead, Paired, Single, TILE_ROWS, Tile, Words};
 use crate::call::Job;
 use crate::simd::{Simd, load};
 
@@ -21,6 +21,9 @@ const MAX_ROWS: usize = 258;
 /// As many items as even out the threads, while an item has at least [`MIN_ROWS`].
 const MIN_ITEMS: usize = 32;
 const MIN_ROWS: usize = 96;
+
+/// Columns of the next panel that are asked for with each of the first tiles.
+const AHEAD: usize = 16;
 
 /// Item: some rows of as many columns as a panel has, columns first.
 pub(super) struct Tiles<E, const GATED: bool> {
@@ -40,6 +43,29 @@ impl<E, const GATED: bool> Tiles<E, GATED> {
         let wanted = MIN_ITEMS.div_ceil(column_blocks).min(rows / MIN_ROWS).max(rows.div_ceil(MAX_ROWS));
         let rows_of_item = rows.div_ceil(wanted.max(1)).next_multiple_of(TILE_ROWS).min(MAX_ROWS);
         Self { linear, rows: rows_of_item, row_blocks: rows.div_ceil(rows_of_item) }
+    }
+
+    /// The first row and the first column of an item.
+    fn place(&self, item: usize) -> (usize, usize) {
+        (item % self.row_blocks * self.rows, item / self.row_blocks * Self::COLUMNS)
+    }
+
+    /// What the panel of an item and a depth is made of: of its columns the part that is asked for with one tile.
+    #[inline(always)]
+    fn ahead(&self, (item, start): (usize, usize), depth: usize, tile: usize) -> Ahead {
+        let linear = &self.linear;
+        let at = tile * AHEAD;
+        let (half, within) = (at / Self::COLUMNS, at % Self::COLUMNS);
+        let column = self.place(item).1 + within;
+        if column >= linear.columns || half > usize::from(GATED) {
+            return Ahead { start: linear.weight.cast(), row: 0, stride: 0 };
+        }
+        let row = (half * linear.columns + column) as isize;
+        Ahead {
+            start: linear.weight.wrapping_offset(row * linear.weight_stride).wrapping_add(start).cast(),
+            row: depth.min(linear.depth - start) * size_of::<E>(),
+            stride: linear.weight_stride * size_of::<E>() as isize,
+        }
     }
 
     pub(super) fn items(&self) -> usize {
@@ -69,8 +95,11 @@ impl<E: Product, const GATED: bool> Tiles<E, GATED> {
             Buffer::<{ MAX_ROWS * COLUMNS }>::new(),
         );
         let (panel, left, sums) = (panel.pointer(), left.pointer(), sums.pointer());
+        // Blocks of the same depth, as far as whole vectors allow.
+        let blocks = linear.depth.div_ceil(DEPTH * W::ELEMENTS).max(1);
+        let block = linear.depth.div_ceil(blocks).next_multiple_of(S::LANES * W::ELEMENTS);
         for item in items {
-            let (first, column) = (item % self.row_blocks * self.rows, item / self.row_blocks * Self::COLUMNS);
+            let (first, column) = self.place(item);
             let mut offsets = [[0; 2]; MAX_ROWS];
             let offsets = &mut offsets[..self.rows.min(linear.rows.len() - first)];
             let mut cursor = linear.rows.cursor(first);
@@ -82,7 +111,8 @@ impl<E: Product, const GATED: bool> Tiles<E, GATED> {
             let half = count.next_multiple_of(S::LANES);
             let mut start = 0;
             loop {
-                let depth = (DEPTH * W::ELEMENTS).min(linear.depth - start);
+                let depth = block.min(linear.depth - start);
+                let next = if start + depth < linear.depth { (item, start + depth) } else { (item + 1, 0) };
                 let halves = 1 + usize::from(GATED);
                 for h in 0..halves {
                     let row = (h * linear.columns + column) as isize;
@@ -113,6 +143,7 @@ impl<E: Product, const GATED: bool> Tiles<E, GATED> {
                         };
                     }
                     s.call(Tile::<W> {
+                        ahead: self.ahead(next, block, tile),
                         rows: &rows[..offsets.len()],
                         steps: depth.div_ceil(W::ELEMENTS),
                         vectors: halves * half / S::LANES,

@@ -60,6 +60,20 @@ impl Words for Paired {
     }
 }
 
+/// Memory to ask for while a tile is multiplied, a line with each of its steps: what the next panel is made of. Its rows
+/// are too short and too far apart for the processor to see what comes next.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    pub(super) start: *const u8,
+    /// Bytes of a row; 0 asks for the first line again and again.
+    pub(super) row: usize,
+    /// Bytes between rows.
+    pub(super) stride: isize,
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// `sums = rows panel`, or `sums += rows panel`, for the vectors of a panel: a function of its own, whatever the rows
 /// are made of.
 ///
@@ -74,6 +88,7 @@ pub(super) struct Tile<'a, W> {
     pub(super) panel: *const f32,
     pub(super) sums: *mut f32,
     pub(super) add: bool,
+    pub(super) ahead: Ahead,
     pub(super) words: PhantomData<W>,
 }
 
@@ -132,7 +147,14 @@ impl<W: Words> Tile<'_, W> {
         let column = start * S::LANES;
         let mut sums = [[s.splat(0.0); N]; R];
         let mut panel = self.panel.wrapping_add(column);
+        let (mut ahead, mut within) = (self.ahead.start, 0);
         for k in 0..self.steps {
+            s.prefetch(ahead.wrapping_add(within));
+            within += LINE;
+            if within >= self.ahead.row {
+                within = 0;
+                ahead = ahead.wrapping_offset(self.ahead.stride);
+            }
             let mut right = [s.splat(0.0); N];
             for (n, value) in right.iter_mut().enumerate() {
                 // SAFETY: row `k`, vectors below `start + N`.

@@ -1,37 +1,19 @@
-//! Calls into the C library that have no safe wrapper among our dependencies.
-#![expect(unsafe_code, reason = "glibc's version and malloc's settings are a C function's only")]
+//! Settings of the C library's malloc, and advice to the system about memory.
+#![expect(unsafe_code, reason = "both are C functions only")]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-
-/// The version of the glibc that this process runs on, such as `2.36`.
-pub(super) fn glibc_version() -> Option<String> {
-    // SAFETY: `const char *gnu_get_libc_version(void)` of <gnu/libc-version.h>, in glibc since 2.1, which the `gnu`
-    // targets link.
-    unsafe extern "C" {
-        safe fn gnu_get_libc_version() -> *const c_char;
-    }
-
-    let text = gnu_get_libc_version();
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: not null, checked above; glibc returns a NUL-terminated string constant of its own, which stays for the
-    // life of the process and is never written to.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().ok().map(str::to_owned)
-}
+use std::ffi::{c_int, c_void};
 
 /// Sets the size, in bytes, from which malloc gives a block pages of its own. Whether it was taken.
 ///
 /// For a process of one thread: the setting is read by every allocation, without a lock.
-pub(super) fn set_mmap_threshold(bytes: c_int) -> bool {
+pub(in crate::system) fn set_mmap_threshold(bytes: c_int) -> bool {
     mallopt(-3, bytes)
 }
 
 /// Sets how many free bytes malloc keeps at the end of its heap. Whether it was taken.
 ///
 /// For a process of one thread, as [`set_mmap_threshold`].
-pub(super) fn set_trim_threshold(bytes: c_int) -> bool {
+pub(in crate::system) fn set_trim_threshold(bytes: c_int) -> bool {
     mallopt(-1, bytes)
 }
 
@@ -50,7 +32,7 @@ fn mallopt(parameter: c_int, value: c_int) -> bool {
 }
 
 /// Has the system put the pages from `address` on, `bytes` of them, into one huge page. Whether it did.
-pub(super) fn collapse(address: usize, bytes: usize) -> bool {
+pub(in crate::system) fn collapse(address: usize, bytes: usize) -> bool {
     const MADV_COLLAPSE: c_int = 25;
 
     // SAFETY: `int madvise(void *, size_t, int)` of <sys/mman.h>, which the `gnu` targets link.

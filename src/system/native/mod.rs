@@ -1,0 +1,44 @@
+//! The devices of each vendor, by its own driver, library or public files: one file or folder per key.
+//!
+//! Every prober takes the [`Environment`], whose root stands for `/`, so that each can be tested on a described tree of
+//! files. What was tested on such trees only, and never on the real device, is said at the top of each file.
+
+mod cuda;
+mod hpu;
+mod mps;
+mod neuron;
+mod npu;
+mod rocm;
+mod tpu;
+mod xpu;
+
+use super::device::DeviceInfo;
+use super::environment::Environment;
+use super::mask::Mask;
+use crate::variant::DeviceKey;
+
+/// What one look brought up.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The devices, those that a mask hides included.
+    pub(super) devices: Vec<DeviceInfo>,
+    /// The settings that were read.
+    pub(super) masks: Vec<Mask>,
+    /// What went wrong, and what would help.
+    pub(super) notes: Vec<String>,
+}
+
+/// Looks for the devices of a key; `None` for a key without a native driver.
+pub(super) fn probe(key: DeviceKey, environment: &Environment) -> Option<Found> {
+    match key {
+        DeviceKey::Cpu | DeviceKey::Wgpu => None,
+        DeviceKey::Cuda => cuda::probe(environment),
+        DeviceKey::Rocm => rocm::probe(environment),
+        DeviceKey::Xpu => xpu::probe(environment),
+        DeviceKey::Hpu => hpu::probe(environment),
+        DeviceKey::Mps => mps::probe(environment),
+        DeviceKey::Npu => npu::probe(environment),
+        DeviceKey::Neuron => neuron::probe(environment),
+        DeviceKey::Tpu => tpu::probe(environment),
+    }
+}

@@ -1,0 +1,8 @@
+//! Huawei Ascend.
+
+use super::Found;
+use crate::system::environment::Environment;
+
+pub(super) fn probe(_environment: &Environment) -> Option<Found> {
+    None
+}
