@@ -46,7 +46,11 @@ pub(crate) fn multiply_add(threads: usize, bf16: bool) -> Option<f64> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::*;
+    use std::arch::x86_64::{
+        _mm256_add_epi64, _mm256_extract_epi64, _mm256_fmadd_ps, _mm256_loadu_si256, _mm256_set1_ps,
+        _mm256_setzero_si256, _mm512_add_epi64, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps,
+        _mm512_loadu_si512, _mm512_reduce_add_epi64, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    };
     use std::hint::black_box;
 
     /// Places that are read side by side: one alone does not reach what the memory gives.

@@ -25,13 +25,13 @@ const MAX_LANES: usize = 16;
 /// that fill up the last vector are zero.
 ///
 /// Whoever makes one promises: `count` rows at `weight` have `depth` readable elements, `stride` elements apart, no more
-/// than a panel holds; so many columns, rounded up to whole vectors, are writable at `panel`.
+/// than a panel holds; so many columns, rounded up to whole vectors, are writable at `to`.
 pub(super) struct Panel<E, W> {
     pub(super) weight: *const E,
     pub(super) stride: isize,
     pub(super) count: usize,
     pub(super) depth: usize,
-    pub(super) panel: *mut f32,
+    pub(super) to: *mut f32,
     pub(super) words: PhantomData<W>,
 }
 
@@ -52,7 +52,7 @@ impl<E: Product, W: Words> Kernel for Panel<E, W> {
             while d < self.depth {
                 let count = width.min(self.depth - d);
                 // SAFETY: the panel has whole vectors of depth and columns.
-                let to = unsafe { self.panel.add(d / W::ELEMENTS * COLUMNS + column) };
+                let to = unsafe { self.to.add(d / W::ELEMENTS * COLUMNS + column) };
                 if as_words && rows == S::LANES && count == width {
                     let stride = stride.unsigned_abs() / W::ELEMENTS;
                     // SAFETY: `LANES` rows of `LANES` words are inside the weight and the panel.

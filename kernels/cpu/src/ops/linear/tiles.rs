@@ -118,13 +118,13 @@ impl<E: Product, const GATED: bool> Tiles<E, GATED> {
                     let row = (h * linear.columns + column) as isize;
                     let weight = linear.weight.wrapping_offset(row * linear.weight_stride).wrapping_add(start);
                     // SAFETY: `half` columns of the panel from there on.
-                    let panel = unsafe { panel.add(h * half) };
+                    let to = unsafe { panel.add(h * half) };
                     s.call(Panel::<E, W> {
                         weight,
                         stride: linear.weight_stride,
                         count,
                         depth,
-                        panel,
+                        to,
                         words: PhantomData,
                     });
                 }
