@@ -57,6 +57,19 @@ impl GatedActivation {
     pub const ALL: [Self; 5] = [Self::Silu, Self::MulAndSilu, Self::Gelu, Self::GeluTanh, Self::Fatrelu];
 }
 
+/// A pair of linear layers of which one gates the other. `gate` is the first one's result, `up` the second one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GatedLinear {
+    /// `silu(gate) * up`.
+    Silu,
+}
+
+impl GatedLinear {
+    /// Every gated linear layer of this version.
+    pub const ALL: [Self; 1] = [Self::Silu];
+}
+
 /// The kind of computation that a layer hands to a kernel.
 ///
 /// Each contract fixes names, roles, shapes and rounding of its parameters; [`Contract::forward`] and
@@ -129,7 +142,17 @@ pub enum Contract {
     ///
     /// `out`: `[..., out_features]`; `x`: `[..., in_features]`; `weight`: `[out_features, in_features]`; `bias`:
     /// `[out_features]`. Without a bias, nothing is added.
+    ///
+    /// A quantised weight is one more case of this contract: `weight` then holds its codes, in a dtype of their own, and
+    /// what scales them are further optional tensors behind `bias`. A kernel whose `args` lack them takes no such weight,
+    /// as with every option.
     Linear,
+    /// `out = activation(x gate^T + gate_bias) * (x up^T + up_bias)` (see [`GatedLinear`]), rounded once: gate, up
+    /// and what joins them as one layer, whose halves are never written down.
+    ///
+    /// `out`: `[..., d]`; `x`: `[..., in_features]`; `weight`: `[2 * d, in_features]`, the rows of the gate before those
+    /// of up; `bias`: `[2 * d]`, likewise. Without a bias, nothing is added. Quantised weights as in [`Self::Linear`].
+    GatedLinear(GatedLinear),
     /// `out = weight[ids]`, rows copied bit for bit.
     ///
     /// `out`: `[..., hidden]`; `ids`: `[...]`, row-major, `u32` or `i64`, each below `vocab`; `weight`: `[vocab,
@@ -146,7 +169,7 @@ pub enum Contract {
 }
 
 impl Contract {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::RmsNorm,
         Self::Rotary,
         Self::GatedActivation(GatedActivation::Silu),
@@ -168,6 +191,7 @@ impl Contract {
         Self::Linear,
         Self::Embedding,
         Self::CrossEntropy,
+        Self::GatedLinear(GatedLinear::Silu),
     ];
 
     /// Every contract of this version.
@@ -199,6 +223,7 @@ impl Contract {
             Self::AttentionVarlen => "attention.varlen",
             Self::AttentionPaged => "attention.paged",
             Self::Linear => "linear",
+            Self::GatedLinear(GatedLinear::Silu) => "gated_linear.silu",
             Self::Embedding => "embedding",
             Self::CrossEntropy => "cross_entropy",
         }
@@ -225,7 +250,7 @@ impl Contract {
             Self::Attention => table::ATTENTION,
             Self::AttentionVarlen => table::ATTENTION_VARLEN,
             Self::AttentionPaged => table::ATTENTION_PAGED,
-            Self::Linear => table::LINEAR,
+            Self::Linear | Self::GatedLinear(_) => table::LINEAR,
             Self::Embedding => table::EMBEDDING,
             Self::CrossEntropy => table::CROSS_ENTROPY,
         }
@@ -259,7 +284,7 @@ impl fmt::Display for Contract {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Activation, Contract, GatedActivation, ParameterKind};
+    use super::{Activation, Contract, GatedActivation, GatedLinear, ParameterKind};
 
     #[test]
     fn every_contract_has_its_own_name() {
@@ -270,7 +295,8 @@ mod tests {
         }
         let activations = Activation::ALL.map(Contract::Activation);
         let gated = GatedActivation::ALL.map(Contract::GatedActivation);
-        for contract in activations.iter().chain(&gated) {
+        let linears = GatedLinear::ALL.map(Contract::GatedLinear);
+        for contract in activations.iter().chain(&gated).chain(&linears) {
             assert!(Contract::all().contains(contract), "{contract}");
         }
         assert_eq!(Contract::from_name("RmsNorm"), None);

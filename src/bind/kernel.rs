@@ -9,8 +9,8 @@ use super::native::{Absent, NativeBinding, NativeRoute};
 use super::parity::Parity;
 use super::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel, BindError,
-    Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerNormKernel, LinearKernel, Parameter,
-    RmsNormKernel, RotaryKernel, Rounding,
+    Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, GatedLinearKernel, LayerNormKernel,
+    LinearKernel, Parameter, RmsNormKernel, RotaryKernel, Rounding,
 };
 use crate::digest::Sha256Digest;
 use crate::dtype::DType;
@@ -192,6 +192,7 @@ layer_kernels! {
     AttentionVarlen(AttentionVarlenKernel) for Contract::AttentionVarlen, AttentionVarlen;
     AttentionPaged(AttentionPagedKernel) for Contract::AttentionPaged, AttentionPaged;
     Linear(LinearKernel) for Contract::Linear, Linear;
+    GatedLinear(GatedLinearKernel) for Contract::GatedLinear(_), GatedLinear;
     Embedding(EmbeddingKernel) for Contract::Embedding, Embedding;
     CrossEntropy(CrossEntropyKernel) for Contract::CrossEntropy, CrossEntropy;
 }

@@ -15,6 +15,11 @@
 //! ([`Kernelized::run`]), or pins the current one outside of a scope, and `forward_in`, which is given it. So no
 //! forward mixes two plans.
 //!
+//! The output of every call is new memory, as everywhere in candle. A program whose outputs are large calls
+//! [`retain_freed_memory`](crate::system::retain_freed_memory) first in `main`, so that they need no fresh pages of the
+//! operating system each time, and one that reads large weights moves them into huge pages ([`use_huge_pages`]); nothing
+//! here does either for the program.
+//!
 //! [`nn`] has the layers under candle's own names and constructors; [`call`] is what a layer of your own is made with.
 //! The guide is `docs/extensible-models.md`.
 
@@ -46,6 +51,7 @@ pub use embedding::Embedding;
 pub use error::LayerError;
 pub use gated_mlp::GatedMlp;
 pub use kernelized::Kernelized;
+pub use kernels::use_huge_pages;
 pub use kv_cache::KvCache;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;

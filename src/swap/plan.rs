@@ -10,8 +10,8 @@ use super::scope::{self, Held, ModelNumber};
 use super::{AttentionPath, Mode, Reason, Slot, SlotSpec};
 use crate::bind::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
-    CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
-    RmsNormKernel, RotaryKernel,
+    CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, GatedLinearKernel, LayerKernel, LayerNormKernel,
+    LinearKernel, RmsNormKernel, RotaryKernel,
 };
 use crate::variant::DeviceKey;
 
@@ -227,6 +227,7 @@ faces! {
     attention_varlen: AttentionVarlen(AttentionVarlenKernel), "a varlen attention";
     attention_paged: AttentionPaged(AttentionPagedKernel), "a paged attention";
     linear: Linear(LinearKernel), "a linear";
+    gated_linear: GatedLinear(GatedLinearKernel), "a gated linear";
     embedding: Embedding(EmbeddingKernel), "an embedding";
     cross_entropy: CrossEntropy(CrossEntropyKernel), "a cross-entropy";
 }

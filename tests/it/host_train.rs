@@ -39,6 +39,7 @@ fn layers(suffix: &str, rotary: &str) -> String {
         layer("SiluAndMul", "gated_activation.silu", "silu_and_mul", &["out", "x"]),
         backward("silu_and_mul", &["dx", "dy", "x"]),
         layer("Linear", "linear", "linear", &["out", "x", "weight", "bias"]),
+        layer("SiluGatedLinear", "gated_linear.silu", "silu_gated_linear", &["out", "x", "weight", "bias"]),
         layer("Embedding", "embedding", "embedding", &["out", "ids", "weight"]),
         layer("CrossEntropy", "cross_entropy", "cross_entropy", &["loss", "logits", "targets", "ignore_index"]),
         backward("cross_entropy", &["dlogits", "dloss", "logits", "targets", "ignore_index"]),

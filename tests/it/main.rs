@@ -16,6 +16,8 @@ mod gpu;
 #[cfg(feature = "cli")]
 mod host_dropin;
 #[cfg(feature = "cli")]
+mod host_llama;
+#[cfg(feature = "cli")]
 mod host_reference;
 #[cfg(feature = "cli")]
 mod host_train;

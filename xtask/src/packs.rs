@@ -57,7 +57,12 @@ pub(crate) const PACKS: [Pack; 8] = [
         functions: &["flash_attn", "flash_attn_options", "flash_attn_varlen", "flash_attn_paged"],
         shaders: &[],
     },
-    Pack { name: "linear", description: "Linear layers", functions: &["linear"], shaders: &[] },
+    Pack {
+        name: "linear",
+        description: "Linear layers, plain and gated",
+        functions: &["linear", "silu_gated_linear"],
+        shaders: &[],
+    },
     Pack { name: "embedding", description: "Rows of a table by id", functions: &["embedding"], shaders: &[] },
     Pack {
         name: "cross-entropy",

@@ -1,7 +1,7 @@
 //! Times the kernels on one thread, at the shapes of a small and a large decoder, outputs reused.
 //!
-//! `cargo run --release -p kernelhub-cpu --example measure [level] [threads] [filter]`: `portable`, `avx2`, `avx512` or
-//! `best` (default); only functions whose name contains the filter. Prints the least and the median time of a call (the
+//! `cargo run --release -p kernelhub-cpu --example measure [level] [threads] [filter]`: `portable`, `avx2`, `avx512`,
+//! `avx512bf16` or `best` (default); only functions whose name contains the filter. Prints the least and the median time of a call (the
 //! least is what a busy machine disturbs least), and of the least GB/s of bytes read plus written, or GFLOP/s of
 //! products and sums over the visible keys.
 
@@ -123,6 +123,7 @@ fn main() {
         Some("portable") => Some(Level::Portable),
         Some("avx2") => Some(Level::Avx2),
         Some("avx512") => Some(Level::Avx512),
+        Some("avx512bf16") => Some(Level::Avx512Bf16),
         _ => None,
     };
     assert!(force_level(level), "this CPU lacks {level:?}");

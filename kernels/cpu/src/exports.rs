@@ -202,8 +202,16 @@ export!(
     linear,
     "__tvm_ffi_linear",
     ["out", "x", "weight", "bias"],
-    crate::ops::linear::call,
+    crate::ops::linear::linear,
     "`linear(out, x, weight, bias)`: `out = x weight^T + bias`."
+);
+export!(
+    "linear",
+    silu_gated_linear,
+    "__tvm_ffi_silu_gated_linear",
+    ["out", "x", "weight", "bias"],
+    crate::ops::linear::silu_gated_linear,
+    "`silu_gated_linear(out, x, weight, bias)`: `out = silu(x gate^T + gate_bias) * (x up^T + up_bias)`."
 );
 export!(
     "embedding",

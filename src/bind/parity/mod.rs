@@ -12,6 +12,7 @@ mod activations;
 mod attention;
 mod compare;
 mod error;
+mod gated_linear;
 mod indexed;
 mod linear;
 mod norms;
@@ -89,6 +90,7 @@ impl LayerKernel {
             Self::AttentionVarlen(kernel) => sequences::varlen::<T>(kernel, checker),
             Self::AttentionPaged(kernel) => sequences::paged::<T>(kernel, checker),
             Self::Linear(kernel) => linear::linear::<T>(kernel, checker),
+            Self::GatedLinear(kernel) => gated_linear::gated_linear::<T>(kernel, checker),
             Self::Embedding(kernel) => indexed::embedding::<T>(kernel, checker),
             Self::CrossEntropy(kernel) => indexed::cross_entropy::<T>(kernel, checker),
         }

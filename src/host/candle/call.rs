@@ -35,7 +35,7 @@ use crate::swap::{Plan, Slot};
 pub use activation::{activation, gated_activation};
 pub use loss::cross_entropy;
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
-pub use product::linear;
+pub use product::{gated_linear, linear};
 pub use rotary::rotary;
 pub use table::embedding;
 

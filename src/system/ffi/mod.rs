@@ -3,6 +3,10 @@
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod memory;
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(super) use glibc::glibc_version;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(super) use memory::{collapse, set_mmap_threshold, set_trim_threshold};

@@ -84,6 +84,7 @@ pub(super) const CASES: &[Case] = &[
     case!("Linear", [2, 3, 4, 8], false, true, linear),
     case!("Linear", [2, 3, 4, 8], false, true, linear_without_bias),
     case!("Linear", [2, 3, 4, 8], false, true, qkv_linear),
+    case!("Linear", [2, 3, 4, 8], false, true, qkv_heads),
     case!("Embedding", [1, 2, 2, 3], false, false, embedding),
     case!("CrossEntropy", [1, 5, 2, 6], true, true, cross_entropy),
 ];
@@ -173,6 +174,16 @@ fn qkv_linear(slots: &Slots, weights: &mut Weights) -> Forward {
         [projection("q_weight", "q_bias", 6), projection("k_weight", "k_bias", 3), projection("v_weight", "v_bias", 3)];
     let linear = QkvLinear::new(projections, slots, "attention").unwrap();
     Box::new(move |x| Tensor::cat(&linear.forward(x)?, 3))
+}
+
+/// Merged before they were variables: the three are views of one.
+fn qkv_heads(slots: &Slots, weights: &mut Weights) -> Forward {
+    let merged = (weights.get("weight", &[12, 8]), Some(weights.get("bias", &[12])));
+    let (linear, slots) = (QkvLinear::of_merged(merged, [6, 2, 4], slots, "attention").unwrap(), slots.clone());
+    Box::new(move |x| {
+        let [q, k, v] = linear.forward_heads_in(&slots.pin(), &x.flatten(0, 1)?, 2)?;
+        Tensor::cat(&[q, k, v], 1)
+    })
 }
 
 fn embedding(slots: &Slots, weights: &mut Weights) -> Forward {

@@ -14,7 +14,7 @@ pub(crate) mod embedding;
 pub(crate) mod layer_norm;
 #[cfg(feature = "linear")]
 pub(crate) mod linear;
-#[cfg(any(feature = "flash-attn2", feature = "linear"))]
+#[cfg(feature = "flash-attn2")]
 mod multiply;
 #[cfg(feature = "rmsnorm")]
 pub(crate) mod rms_norm;

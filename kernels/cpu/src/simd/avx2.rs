@@ -79,6 +79,7 @@ impl Simd for Avx2 {
     type V = __m256;
     const LANES: usize = 8;
     const TILE: usize = 2;
+    const PAIRS: bool = false;
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) {
@@ -145,6 +146,11 @@ impl Simd for Avx2 {
             out
         }}
         fence() -> () { _mm_sfence() }
+        prefetch(p: *const u8) -> () { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        splat_pair(pair: u32) -> __m256 { _mm256_castsi256_ps(_mm256_set1_epi32(pair.cast_signed())) }
+        dot_pairs(a: __m256, b: __m256, c: __m256) -> __m256 {
+            _mm256_fmadd_ps(low(a), low(b), _mm256_fmadd_ps(high(a), high(b), c))
+        }
     }
 
     memory! {
@@ -169,6 +175,12 @@ impl Simd for Avx2 {
         store_f16(p: *mut u16, v: __m256) -> () { _mm_storeu_si128(p.cast(), to_f16(v)) }
         stream_bf16(p: *mut u16, v: __m256) -> () { _mm_stream_si128(p.cast(), to_bf16(v)) }
         stream_f16(p: *mut u16, v: __m256) -> () { _mm_stream_si128(p.cast(), to_f16(v)) }
+        load_pairs(p: *const u16) -> __m256 { _mm256_loadu_ps(p.cast()) }
+        load_pairs_part(p: *const u16, count: usize) -> __m256 {{
+            let mut whole = [0_u16; 16];
+            core::ptr::copy_nonoverlapping(p, whole.as_mut_ptr(), count);
+            _mm256_loadu_ps(whole.as_ptr().cast())
+        }}
         transpose(source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize) -> () {{
             // `fours[4 * k + c]` holds, in its 128-bit lane `l`, rows 4k..4k+4 of column 4l + c.
             let mut fours = [_mm256_setzero_ps(); 8];
@@ -191,4 +203,18 @@ impl Simd for Avx2 {
             }
         }}
     }
+}
+
+/// The second bf16 of each pair as f32.
+#[inline(always)]
+fn high(v: __m256) -> __m256 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(!0xffff))) }
+}
+
+/// The first bf16 of each pair as f32.
+#[inline(always)]
+fn low(v: __m256) -> __m256 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_castps_si256(v))) }
 }

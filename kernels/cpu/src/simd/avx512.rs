@@ -1,4 +1,4 @@
-//! 16 lanes: AVX-512 F, BW, DQ, VL.
+//! 16 lanes: AVX-512 F, BW, DQ, VL, with and without the dot products of BF16.
 
 #![expect(unsafe_code, reason = "vector intrinsics")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
@@ -13,13 +13,13 @@ use core::arch::x86_64::*;
 
 use super::{Kernel, Simd};
 
-/// Proof that the CPU has this level.
+/// Proof that the CPU has this level; with `BF16` also its extension of that name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const BF16: bool>(());
 
-impl Avx512 {
+impl<const BF16: bool> Avx512<BF16> {
     /// # Safety
-    /// The CPU has AVX-512 F, BW, DQ, VL, AVX2, FMA and F16C.
+    /// The CPU has AVX-512 F, BW, DQ, VL, AVX2, FMA and F16C, and AVX-512 BF16 where `BF16`.
     pub(super) unsafe fn assume() -> Self {
         Self(())
     }
@@ -27,7 +27,13 @@ impl Avx512 {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 #[inline(never)]
-fn compiled<K: Kernel>(simd: Avx512, kernel: K) {
+fn compiled<K: Kernel, S: Simd>(simd: S, kernel: K) {
+    kernel.run(simd);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
+#[inline(never)]
+fn compiled_bf16<K: Kernel, S: Simd>(simd: S, kernel: K) {
     kernel.run(simd);
 }
 
@@ -85,15 +91,21 @@ macro_rules! memory {
     )*};
 }
 
-impl Simd for Avx512 {
+impl<const BF16: bool> Simd for Avx512<BF16> {
     type V = __m512;
     const LANES: usize = 16;
     const TILE: usize = 4;
+    const PAIRS: bool = BF16;
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) {
-        // SAFETY: a token exists, so the CPU has the level.
-        unsafe { compiled(self, kernel) }
+        if BF16 {
+            // SAFETY: a token exists, so the CPU has the level with its extension.
+            unsafe { compiled_bf16(self, kernel) }
+        } else {
+            // SAFETY: a token exists, so the CPU has the level.
+            unsafe { compiled(self, kernel) }
+        }
     }
 
     level! {
@@ -142,6 +154,17 @@ impl Simd for Avx512 {
             out
         }}
         fence() -> () { _mm_sfence() }
+        prefetch(p: *const u8) -> () { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        splat_pair(pair: u32) -> __m512 { _mm512_castsi512_ps(_mm512_set1_epi32(pair.cast_signed())) }
+        dot_pairs(a: __m512, b: __m512, c: __m512) -> __m512 {
+            if BF16 {
+                _mm512_dpbf16_ps(c, bh(a), bh(b))
+            } else {
+                let (a_high, b_high) = (high(a), high(b));
+                let sum = _mm512_fmadd_ps(a_high, b_high, c);
+                _mm512_fmadd_ps(low(a), low(b), sum)
+            }
+        }
     }
 
     memory! {
@@ -158,6 +181,11 @@ impl Simd for Avx512 {
         store_f16(p: *mut u16, v: __m512) -> () { _mm256_storeu_si256(p.cast(), to_f16(v)) }
         stream_bf16(p: *mut u16, v: __m512) -> () { _mm256_stream_si256(p.cast(), to_bf16(v)) }
         stream_f16(p: *mut u16, v: __m512) -> () { _mm256_stream_si256(p.cast(), to_f16(v)) }
+        load_pairs(p: *const u16) -> __m512 { _mm512_loadu_ps(p.cast()) }
+        load_pairs_part(p: *const u16, count: usize) -> __m512 {
+            // `count` is at most 32, so that the low half holds the mask.
+            _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(((1_u64 << count) - 1) as u32, p.cast()))
+        }
         transpose(source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize) -> () {{
             // Pairs of rows, then groups of four: `fours[4 * k + c]` holds, in its 128-bit lane `l`, rows 4k..4k+4
             // of column 4l + c.
@@ -199,4 +227,24 @@ fn pd(v: __m512) -> __m512d {
 fn ps(v: __m512d) -> __m512 {
     // SAFETY: called only with a token's methods, so the CPU has the level.
     unsafe { _mm512_castpd_ps(v) }
+}
+
+#[inline(always)]
+fn bh(v: __m512) -> __m512bh {
+    // SAFETY: vectors of 512 bits, each of which may be anything.
+    unsafe { core::mem::transmute::<__m512, __m512bh>(v) }
+}
+
+/// The second bf16 of each pair as f32.
+#[inline(always)]
+fn high(v: __m512) -> __m512 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(!0xffff))) }
+}
+
+/// The first bf16 of each pair as f32.
+#[inline(always)]
+fn low(v: __m512) -> __m512 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_castps_si512(v))) }
 }

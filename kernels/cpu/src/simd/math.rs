@@ -6,7 +6,7 @@
 use super::Simd;
 
 /// `e^r = 1 + r + r^2 * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= ln(2) / 2.
-#[cfg(any(feature = "activation", feature = "cross-entropy"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy"))]
 const EXP: [f32; 5] = [0.5, 0.166_665_77, 0.041_666_554, 0.008_363_233, 0.001_392_625];
 /// `2^r = 1 + r * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= 1 / 2.
 #[cfg(feature = "flash-attn2")]
@@ -16,7 +16,7 @@ const EXP2: [f32; 6] =
 #[cfg(feature = "flash-attn2")]
 const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
 /// ln(2) in two parts; the first has few enough bits that its product with an exponent is exact.
-#[cfg(any(feature = "activation", feature = "cross-entropy"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy"))]
 const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
 /// `Q(a) e^(a^2 / 2) = t * p(2.54 t - 1.54)` with `t = 1 / (1 + a / 4)`, where `Q` is the upper tail of the normal
@@ -36,7 +36,7 @@ const TAIL: [f32; 10] = [
 ];
 
 /// `e^x`, within 2 ulp; 0 below -104, infinity above 89, NaN for NaN.
-#[cfg(any(feature = "activation", feature = "cross-entropy"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy"))]
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     // NaN comes through: `max` and `min` answer their second operand then.
@@ -48,7 +48,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
 }
 
 /// `e^r` for |r| <= ln(2) / 2.
-#[cfg(any(feature = "activation", feature = "cross-entropy"))]
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy"))]
 #[inline(always)]
 fn exp_reduced<S: Simd>(s: S, r: S::V) -> S::V {
     let mut p = s.splat(EXP[4]);
@@ -62,7 +62,7 @@ fn exp_reduced<S: Simd>(s: S, r: S::V) -> S::V {
 
 /// `x / (1 + e^-z)`, computed with `e^-|z|`, which cannot overflow: for large negative `z` the other form gives 0
 /// where the result is still a normal number.
-#[cfg(feature = "activation")]
+#[cfg(any(feature = "activation", feature = "linear"))]
 #[inline(always)]
 pub(crate) fn sigmoid_weighted<S: Simd>(s: S, x: S::V, z: S::V) -> S::V {
     let decay = exp(s, s.sub(s.splat(0.0), s.abs(z)));

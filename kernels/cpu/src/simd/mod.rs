@@ -1,9 +1,9 @@
-//! Vectors of f32 at three instruction levels, behind one trait.
+//! Vectors of f32 at four instruction levels, behind one trait.
 //!
 //! Owns: the vector operations that the kernels use, the conversions from and to bf16 and f16, and the choice of a
 //! level at run time. Refuses: to know any kernel.
 //!
-//! Invariant: a value of a level's type (`Avx512`, `Avx2`) exists only where the CPU has that level, so that its
+//! Invariant: a value of a level's type (`Avx512<BF16>`, `Avx2`) exists only where the CPU has that level, so that its
 //! arithmetic is safe to call; only memory access stays `unsafe`. Main choice: kernels are written once, generic over
 //! [`Simd`], and compiled once per level by [`Simd::call`]. The cost is that every generic piece must be
 //! `#[inline(always)]`, since code left outside that function would be compiled without the level's instructions.
@@ -16,7 +16,7 @@ mod avx2;
 mod avx512;
 mod element;
 mod level;
-#[cfg(any(feature = "activation", feature = "flash-attn2", feature = "cross-entropy"))]
+#[cfg(any(feature = "activation", feature = "flash-attn2", feature = "linear", feature = "cross-entropy"))]
 mod math;
 mod portable;
 
@@ -33,10 +33,12 @@ pub use level::{Level, available, force_level};
 pub(crate) use level::{current, dispatch};
 #[cfg(any(feature = "activation", feature = "cross-entropy"))]
 pub(crate) use math::exp;
+#[cfg(feature = "activation")]
+pub(crate) use math::normal_weighted;
+#[cfg(any(feature = "activation", feature = "linear"))]
+pub(crate) use math::sigmoid_weighted;
 #[cfg(feature = "flash-attn2")]
 pub(crate) use math::{exp2, tanh};
-#[cfg(feature = "activation")]
-pub(crate) use math::{normal_weighted, sigmoid_weighted};
 
 /// Code that [`Simd::call`] compiles for one level.
 pub(crate) trait Kernel {
@@ -56,6 +58,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Vectors per row in a register tile of six rows: all accumulators stay in registers.
     const TILE: usize;
+    /// Whether [`Self::dot_pairs`] is one instruction; else it takes as long as converting to f32 and multiplying.
+    const PAIRS: bool;
 
     /// Runs `kernel` in a function compiled for this level.
     fn call<K: Kernel>(self, kernel: K);
@@ -103,6 +107,17 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn transpose(self, source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize);
     /// Orders streamed stores before whatever follows.
     fn fence(self);
+    /// Asks for the cache line of an address, which need not be valid, ahead of its use.
+    fn prefetch(self, p: *const u8);
+    /// All lanes the pair of bf16 whose bits these are, the first one in the low half.
+    fn splat_pair(self, pair: u32) -> Self::V;
+    /// `a0 b0 + a1 b1 + c` in each lane, for `a` and `b` whose lanes hold pairs of bf16: products in f32, two additions,
+    /// `c` with the second of the pair first.
+    ///
+    /// Where [`Self::PAIRS`], subnormal numbers count as zero, on the way in and on the way out: in `a`, `b`, `c`, the
+    /// products and the sums, whatever the thread's rounding mode says. That is an error of less than 2^-126 for each
+    /// term. Sums round to nearest even; NaN and infinity come through as in f32.
+    fn dot_pairs(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
 
     /// # Safety
     /// See the trait.
@@ -122,6 +137,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// See the trait.
     unsafe fn stream_f32(self, p: *mut f32, v: Self::V);
 
+    /// `LANES` pairs of bf16, as they lie.
+    ///
+    /// # Safety
+    /// See the trait; `2 * LANES` elements.
+    unsafe fn load_pairs(self, p: *const u16) -> Self::V;
+    /// Pairs of the first `count` bf16, of at most `2 * LANES`; what is beyond them is zero.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn load_pairs_part(self, p: *const u16, count: usize) -> Self::V;
     /// # Safety
     /// See the trait.
     unsafe fn load_bf16(self, p: *const u16) -> Self::V;

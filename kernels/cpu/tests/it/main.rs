@@ -14,6 +14,7 @@ mod add_rms_norm;
 mod attention;
 mod cross_entropy;
 mod embedding;
+mod gated_linear;
 mod layer_norm;
 mod linear;
 mod pool;
