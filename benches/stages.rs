@@ -10,7 +10,7 @@
 //! - `plan`: `use_kernels` for the 333 layers of a 30-layer Llama, and the 367 of a 28-layer Qwen3 with its norms over
 //!   the heads of Q and K, their groups beside them, the kernels being in the process.
 //! - `swap`: what changes a model between two forwards: kernels off and on again, to training and back, and for the time
-//!   of a call. Each is a plan or two of the Llama's layers, made whole and published.
+//!   of a call. Each is a plan or two of the Llama's slots, made whole and published.
 
 mod support;
 

@@ -121,6 +121,14 @@ fn of<T: Element + WithDType>(
             let mut out = Buffer::<T>::zeros(&[shape.of("rows"), shape.of("out_features")]);
             Box::new(move || Ok(face!(kernel, Linear).forward(&mut out.out()?, &x.view()?, &weight.view()?, None)?))
         }
+        Contract::GatedLinear(_) => {
+            let (x, weight) = (input(0)?, input(1)?);
+            let mut out = Buffer::<T>::zeros(&[shape.of("rows"), shape.of("out_features")]);
+            Box::new(move || {
+                let (x, weight) = (&x.view()?, &weight.view()?);
+                Ok(face!(kernel, GatedLinear).forward(&mut out.out()?, x, weight, None)?)
+            })
+        }
         Contract::Rotary => rotary::<T>(kernel, [input(0)?, input(1)?, input(2)?, input(3)?]),
         Contract::Attention => {
             let (q, k, v) = (input(0)?, input(1)?, input(2)?);

@@ -59,6 +59,10 @@ pub(crate) fn amounts(contract: Contract, shape: &Shape, dtype: DType) -> Amount
             let (inputs, outputs) = (of("in_features"), of("out_features"));
             (rows * inputs + outputs * inputs, rows * outputs, 0, Some(2 * rows * inputs * outputs))
         }
+        Contract::GatedLinear(_) => {
+            let (inputs, outputs) = (of("in_features"), of("out_features"));
+            (rows * inputs + 2 * outputs * inputs, rows * outputs, 0, Some(4 * rows * inputs * outputs))
+        }
         Contract::Embedding => (rows * of("hidden"), rows * of("hidden"), 4 * rows, None),
         Contract::CrossEntropy => {
             // The losses are f32.
@@ -89,7 +93,7 @@ pub(crate) fn memory(contract: Contract, shape: &Shape, dtype: DType) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use kernelhub::bind::{Contract, GatedActivation};
+    use kernelhub::bind::{Contract, GatedActivation, GatedLinear};
     use kernelhub::dtype::DType;
 
     use super::{Amounts, amounts};
@@ -104,6 +108,10 @@ mod tests {
         let silu = Contract::GatedActivation(GatedActivation::Silu);
         assert_eq!(of(silu, "2x8", DType::F32), expect(64, 32, None));
         assert_eq!(of(Contract::Linear, "3x4x5", DType::F32), expect(4 * (12 + 20), 4 * 15, Some(120)));
+        assert_eq!(
+            of(Contract::GatedLinear(GatedLinear::Silu), "3x4x5", DType::F32),
+            expect(4 * (12 + 40), 4 * 15, Some(240))
+        );
         // 2 heads over 1, of 4 elements: 2 queries see 3 and 4 of 4 keys.
         let attention = of(Contract::Attention, "1x2x1x4x2x4", DType::F32);
         assert_eq!(attention, expect(4 * (16 + 2 * 16), 64, Some(4 * 2 * 4 * 7)));

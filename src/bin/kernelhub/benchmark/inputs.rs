@@ -42,6 +42,11 @@ pub(crate) fn inputs(contract: Contract, shape: &Shape, dtype: DType) -> Result<
             let keys = [total, kv_heads, head_dim];
             vec![floats(&[total, heads, head_dim], 1.0)?, floats(&keys, 1.0)?, floats(&keys, 1.0)?]
         }
+        Contract::GatedLinear(_) => {
+            let (rows, inputs, outputs) = (of("rows"), of("in_features"), of("out_features"));
+            // The rows of the gate, then those of the other factor; products of about 1, where the curve bends.
+            vec![floats(&[rows, inputs], 1.0)?, floats(&[2 * outputs, inputs], 3.0 / (inputs as f32).sqrt())?]
+        }
         Contract::Linear => {
             let (rows, inputs, outputs) = (of("rows"), of("in_features"), of("out_features"));
             vec![floats(&[rows, inputs], 1.0)?, floats(&[outputs, inputs], 1.0)?]

@@ -1,16 +1,20 @@
 //! A contract's layer of the candle host, with whatever its slot has: a kernel, or the reference code.
 
 use candle_core::{DType, Result, Tensor};
-use kernelhub::bind::{Contract, GatedActivation};
+use kernelhub::bind::{Contract, GatedActivation, GatedLinear, Rounding};
+use kernelhub::host::candle::call::gated_linear as by_kernel;
 use kernelhub::host::candle::{
     ActivationLayer, Attention, AttentionConfig, CrossEntropy, Embedding, GatedActivationLayer, LayerNorm, Linear,
     PagedAttention, PagedKvCache, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle, SequenceStarts,
-    VarlenAttention, activation_layer, gated_activation_layer,
+    VarlenAttention, activation_layer, dtype_of, gated_activation_layer,
 };
-use kernelhub::swap::Slots;
+use kernelhub::swap::{SlotSpec, Slots};
+use kernelhub::variant::DeviceKey;
 
 use super::shape::Shape;
 
+/// The layer in kernel mappings.
+const GATED_LINEAR: &str = "SiluGatedLinear";
 /// What is added to a variance.
 pub(crate) const EPS: f64 = 1e-5;
 /// Below it, `FatreluAndMul` gives zeros.
@@ -34,6 +38,7 @@ pub(crate) fn host_layer(contract: Contract) -> Option<&'static str> {
         Contract::AttentionVarlen => "FlashAttentionVarlen",
         Contract::AttentionPaged => "FlashAttentionPaged",
         Contract::Linear => "Linear",
+        Contract::GatedLinear(GatedLinear::Silu) => GATED_LINEAR,
         Contract::Embedding => "Embedding",
         Contract::CrossEntropy => "CrossEntropy",
         _ => return None,
@@ -98,6 +103,7 @@ pub(crate) fn call(contract: Contract, shape: &Shape, inputs: &[Tensor], slots: 
             let (layer, x) = (Linear::new(input(1), None, slots, "layer")?, input(0));
             Box::new(move || one(layer.forward(&x)))
         }
+        Contract::GatedLinear(GatedLinear::Silu) => gated_linear(shape, input(0), input(1), slots)?,
         Contract::Embedding => {
             let (layer, ids) = (Embedding::new(input(1), slots, "layer")?, input(0));
             Box::new(move || one(layer.forward(&ids)))
@@ -110,6 +116,33 @@ pub(crate) fn call(contract: Contract, shape: &Shape, inputs: &[Tensor], slots: 
         }
         other => candle_core::bail!("the candle host has no layer for {other}"),
     })
+}
+
+/// The first product of the host's gated feed-forward block with its activation, which has no layer of its own: a slot and
+/// a call, and without a kernel what that block does, two products and the activation of one of them.
+fn gated_linear(shape: &Shape, x: Tensor, weight: Tensor, slots: &Slots) -> Result<Call> {
+    let (inputs, outputs) = (shape.of("in_features"), shape.of("out_features"));
+    let spec = SlotSpec {
+        path: "layer".to_owned(),
+        layer: GATED_LINEAR.to_owned(),
+        contract: Contract::GatedLinear(GatedLinear::Silu),
+        dtype: dtype_of(x.dtype()).ok_or_else(|| candle_core::Error::msg("a dtype without a name"))?,
+        last_dim: inputs,
+        trainable: false,
+        options: Vec::new(),
+        rounding: Rounding::Dtype,
+    };
+    let (slot, slots) = (slots.slot(spec), slots.clone());
+    let host = Slots::new(DeviceKey::Cpu);
+    let half = |start| Linear::new(weight.narrow(0, start, outputs)?, None, &host, format!("rows {start}"));
+    let (gate, up) = (half(0)?, half(outputs)?);
+    Ok(Box::new(move || {
+        let out = match by_kernel(&slots.pin(), &slot, &x, &weight, None)? {
+            Some(out) => out,
+            None => (gate.forward(&x)?.silu()? * up.forward(&x)?)?,
+        };
+        Ok((out, None))
+    }))
 }
 
 fn attention(shape: &Shape) -> AttentionConfig {
