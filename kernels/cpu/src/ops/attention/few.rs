@@ -1,4 +1,4 @@
-//! Products of few rows with keys and values as they lie, whatever their element type.
+//! Products of few rows with keys and values of 16 bits as they lie.
 //!
 //! Decoding reads each key and value once, so that what it costs to bring them into another form is never earned back.
 //! Where the head is a whole number of pairs of vectors, elements become f32 in registers, in the order of
