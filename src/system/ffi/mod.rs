@@ -1,8 +1,16 @@
 //! Calls into libraries that have no safe wrapper among our dependencies: the C library, and drivers that are opened at
 //! run time.
 
+mod driver;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc;
+pub(super) mod level_zero;
+mod libcuda;
+mod nvml;
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(super) use glibc::glibc_version;
+
+pub(super) use driver::OpenError;
+pub(super) use libcuda::{CAPABILITY_MAJOR, CAPABILITY_MINOR, CudaFailure, LibCuda};
+pub(super) use nvml::{Nvml, NvmlDevice, NvmlFailure, Pci};
