@@ -9,11 +9,11 @@
 //!
 //! - **Weights are not packed beforehand**, so that there is no second copy of them, no cache of copies, and nothing to
 //!   do when a weight changes. With panels that were ready in memory, 512 rows of bf16 took 2 to 3% less time, 32 rows 7
-//!   to 11%, and few rows would lose: they want the weight's rows as they lie. A layout that is worth its memory, as
-//!   one of quantised weights is, comes as a function of its own, with a weight of its own dtype or rank.
+//!   to 11%, and few rows have no use for them: they read the weight's rows as they lie. A layout that is worth its
+//!   memory, as one of quantised weights is, comes as a function of its own, with a weight of its own dtype or rank.
 //! - **The multiplication is our own.** At 512 rows and 576 to 4,096 columns the crate `gemm` reached 150 to 213 GFLOP/s
-//!   in f32 where this reaches 208 to 216, in f16 125 to 139 against 205 to 211, and at 32 rows 33 to 111 against 141 to
-//!   186; it has no bf16, takes memory for each call, and brings its own threads. `examples/products` measures it.
+//!   in f32 where this reaches 208 to 216, in f16 125 to 139 against 205 to 211, and at 32 rows of f32 33 to 111 against
+//!   141 to 186; it has no bf16, takes memory for each call, and brings its own threads. `examples/products` measures it.
 //! - **Few rows read the weight in several streams** of rows that follow each other. One stream reaches two thirds of
 //!   what eight do; and eight rows side by side, each shorter than a page, half.
 
