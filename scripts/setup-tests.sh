@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need of the system: a software Vulkan adapter for the shader kernels, and docker-registry for
-# kernels in OCI registries. Does nothing about what is there; where something cannot be installed, says so, and the
+# Installs what the tests need of the system: a software Vulkan adapter for the shader kernels, docker-registry for
+# kernels in OCI registries, and the Level Zero loader for the devices of Intel. Does nothing about what is there; where something cannot be installed, says so, and the
 # tests that need it print why they skip.
 set -euo pipefail
 
@@ -14,6 +14,11 @@ if command -v docker-registry >/dev/null; then
     echo "docker-registry is installed"
 else
     missing+=(docker-registry)
+fi
+if compgen -G "/usr/lib*/libze_loader.so.1" >/dev/null || compgen -G "/usr/lib/*/libze_loader.so.1" >/dev/null; then
+    echo "the Level Zero loader is installed"
+else
+    missing+=(libze1)
 fi
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0

@@ -31,6 +31,7 @@
 //! None of them changes what is verified, and none opens the network by itself.
 
 pub mod bind;
+pub mod device;
 pub mod digest;
 pub mod dtype;
 pub mod elf;
@@ -65,6 +66,16 @@ struct PolicyPage;
 #[cfg(all(doctest, feature = "candle"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The snippets about resolution, likewise; the commands that it shows are run by the integration tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/resolution.md")]
+struct ResolutionPage;
+
+/// The snippets of docs/devices.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/devices.md")]
+struct DevicesPage;
 
 /// The snippets about configurations, likewise; its tables of TOML and JSON are read by the integration tests.
 #[cfg(doctest)]

@@ -115,6 +115,11 @@ pub enum Contract {
     ///
     /// Backward (of [`GatedActivation::Silu`] alone): `dx` like `x` from `dy` like `out`.
     GatedActivation(GatedActivation),
+    /// `out = e^x / sum(e^x)` over the last axis, with the greatest element taken out of the exponents first.
+    ///
+    /// `out`, `x`: `[..., width]`. A row with a NaN or an infinity above zero, or of nothing but infinities below, gives
+    /// NaNs.
+    Softmax,
     /// `out = softmax(q k^T * softmax_scale) v` with an online softmax.
     ///
     /// `out`, `q`: `[batch, q_len, heads, head_dim]`; `k`, `v`: `[batch, kv_len, kv_heads, head_dim]`, `heads` a
@@ -169,7 +174,7 @@ pub enum Contract {
 }
 
 impl Contract {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::RmsNorm,
         Self::Rotary,
         Self::GatedActivation(GatedActivation::Silu),
@@ -186,6 +191,7 @@ impl Contract {
         Self::GatedActivation(GatedActivation::Gelu),
         Self::GatedActivation(GatedActivation::GeluTanh),
         Self::GatedActivation(GatedActivation::Fatrelu),
+        Self::Softmax,
         Self::AttentionVarlen,
         Self::AttentionPaged,
         Self::Linear,
@@ -219,6 +225,7 @@ impl Contract {
             Self::GatedActivation(GatedActivation::Gelu) => "gated_activation.gelu",
             Self::GatedActivation(GatedActivation::GeluTanh) => "gated_activation.gelu_tanh",
             Self::GatedActivation(GatedActivation::Fatrelu) => "gated_activation.fatrelu",
+            Self::Softmax => "softmax",
             Self::Attention => "attention",
             Self::AttentionVarlen => "attention.varlen",
             Self::AttentionPaged => "attention.paged",
@@ -247,6 +254,7 @@ impl Contract {
             Self::Activation(_) => table::ACTIVATION,
             Self::GatedActivation(GatedActivation::Fatrelu) => table::FATRELU,
             Self::GatedActivation(_) => table::GATED_ACTIVATION,
+            Self::Softmax => table::SOFTMAX,
             Self::Attention => table::ATTENTION,
             Self::AttentionVarlen => table::ATTENTION_VARLEN,
             Self::AttentionPaged => table::ATTENTION_PAGED,

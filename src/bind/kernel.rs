@@ -10,7 +10,7 @@ use super::parity::Parity;
 use super::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel, BindError,
     Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, GatedLinearKernel, LayerNormKernel,
-    LinearKernel, Parameter, RmsNormKernel, RotaryKernel, Rounding,
+    LinearKernel, Parameter, RmsNormKernel, RotaryKernel, Rounding, SoftmaxKernel,
 };
 use crate::digest::Sha256Digest;
 use crate::dtype::DType;
@@ -188,6 +188,7 @@ layer_kernels! {
     Rotary(RotaryKernel) for Contract::Rotary, Rotary;
     Activation(ActivationKernel) for Contract::Activation(_), Activation;
     GatedActivation(GatedActivationKernel) for Contract::GatedActivation(_), GatedActivation;
+    Softmax(SoftmaxKernel) for Contract::Softmax, Softmax;
     Attention(AttentionKernel) for Contract::Attention, Attention;
     AttentionVarlen(AttentionVarlenKernel) for Contract::AttentionVarlen, AttentionVarlen;
     AttentionPaged(AttentionPagedKernel) for Contract::AttentionPaged, AttentionPaged;

@@ -38,6 +38,7 @@ mod rounding;
 mod shader;
 #[cfg(feature = "wgpu")]
 mod shader_faces;
+mod softmax;
 mod tensor;
 
 pub use activation::ActivationKernel;
@@ -58,4 +59,5 @@ pub use parity::{ParityError, ParityReport};
 pub use rms_norm::RmsNormKernel;
 pub use rotary::{RotaryKernel, RotaryStyle};
 pub use rounding::{Rounding, Tolerance};
+pub use softmax::SoftmaxKernel;
 pub use tensor::{Element, IndexElement, MAX_RANK, TensorMut, TensorRef};

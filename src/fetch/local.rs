@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use super::file::read_file;
 use super::source::Pin;
 use super::{Anchor, Builds, FetchError, Fetched, PublishedVersion, Revision, Session, Snapshot, Source};
+use crate::elf::{Depth, ElfFacts, split_version};
 use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::RepoId;
 use crate::policy::Origin;
-use crate::resolve::Candidate;
-use crate::variant::{AnyVariant, Variant};
+use crate::resolve::{Candidate, MAX_LISTED};
+use crate::variant::{AnyVariant, Variant, Version};
 
 /// Kernels in folders of this machine.
 #[derive(Debug, Default)]
@@ -46,9 +47,85 @@ impl LocalSource {
         Ok((repo.clone(), metadata.version, Self::new(vec![(repo, folder.to_path_buf())])))
     }
 
+    /// The builds in a folder with what their metadata and libraries say, whether it can be used or not: a broken or missing
+    /// `metadata.json` stands in its candidate's fault and hides no other build. Of the folder's own `build/` every
+    /// folder is a build, as in a listing; of a folder without one, those that have metadata or the name of a variant.
+    ///
+    /// # Errors
+    /// [`FetchError::LocalFolder`] when there is no build in the folder, or more than a listing may have;
+    /// [`FetchError::Io`] when it cannot be listed.
+    pub fn candidates(folder: &Path) -> Result<Vec<Candidate>, FetchError> {
+        let refuse = |reason: String| FetchError::LocalFolder { path: folder.to_path_buf(), reason };
+        if !folder.is_dir() || folder.join(METADATA_FILE).is_file() {
+            let builds = find_builds(folder)?;
+            return Ok(builds
+                .into_iter()
+                .enumerate()
+                .map(|(at, (variant, place))| described(variant, at, &place))
+                .collect());
+        }
+        let build = folder.join("build");
+        let (place, is_build) = if build.is_dir() { (build, true) } else { (folder.to_path_buf(), false) };
+        let mut builds = Vec::new();
+        for entry in fs::read_dir(&place).map_err(FetchError::io("list", &place))? {
+            let path = entry.map_err(FetchError::io("list", &place))?.path();
+            let variant = AnyVariant::read(&path.file_name().unwrap_or_default().to_string_lossy());
+            let is_one = is_build || variant.known().is_some() || path.join(METADATA_FILE).is_file();
+            if path.is_dir() && is_one {
+                builds.push((variant, path));
+            }
+            if builds.len() > MAX_LISTED {
+                return Err(refuse(format!("it holds more than {MAX_LISTED} builds")));
+            }
+        }
+        builds.sort();
+        if builds.is_empty() {
+            return Err(refuse("neither it nor its build folder holds a build".to_owned()));
+        }
+        Ok(builds.into_iter().enumerate().map(|(at, (variant, place))| described(variant, at, &place)).collect())
+    }
+
     fn folder(&self, repo: &RepoId) -> Option<&Path> {
         self.folders.iter().find(|(named, _)| named == repo).map(|(_, folder)| folder.as_path())
     }
+}
+
+/// A build with what its metadata says.
+fn described(variant: AnyVariant, artifact: usize, folder: &Path) -> Candidate {
+    let mut candidate = Candidate::new(variant, artifact);
+    if !folder.join(METADATA_FILE).is_file() {
+        candidate.metadata_fault = Some(format!("it has no {METADATA_FILE}"));
+        return candidate;
+    }
+    candidate.minimum_glibc = minimum_glibc(folder);
+    match read_metadata(folder) {
+        Ok(metadata) => candidate.archs = Some(metadata.backend.archs).filter(|archs| !archs.is_empty()),
+        Err(FetchError::Metadata { source, .. }) => {
+            let cause = std::error::Error::source(&source).map(|cause| format!(": {cause}")).unwrap_or_default();
+            candidate.metadata_fault = Some(format!("{source}{cause}"));
+        }
+        Err(error) => candidate.metadata_fault = Some(error.to_string()),
+    }
+    candidate
+}
+
+/// Most libraries of one build that are asked for what they need.
+const MAX_LIBRARIES: usize = 64;
+
+/// The glibc that the libraries in a build's folder ask for. `None`: none says. One that cannot be read says nothing here,
+/// and is refused when it is to be loaded.
+fn minimum_glibc(folder: &Path) -> Option<Version> {
+    let libraries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let is_library = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "so") && path.is_file();
+    let versions = libraries.filter(is_library).take(MAX_LIBRARIES).flat_map(|path| {
+        let file = fs::File::open(path).ok();
+        let facts = file.and_then(|file| ElfFacts::from_file(file, Depth::WithoutSymbols).ok()).unwrap_or_default();
+        facts.needed_versions.into_iter().filter(|need| !need.is_weak).filter_map(|need| {
+            let (family, numbers) = split_version(&need.version)?;
+            (family == "GLIBC").then(|| Some(Version::new(*numbers.first()?, *numbers.get(1)?)))?
+        })
+    });
+    versions.max()
 }
 
 /// The builds in a folder, each with its own folder.

@@ -41,6 +41,7 @@ mod paged_kv_cache;
 mod qkv_linear;
 mod rms_norm;
 mod rotary;
+mod softmax;
 mod spec;
 
 pub use crate::bind::{Activation, GatedActivation, RotaryStyle, Window};
@@ -60,6 +61,7 @@ pub use paged_kv_cache::{PagedBatch, PagedKvCache, SequenceId};
 pub use qkv_linear::{Projection, QkvLinear};
 pub use rms_norm::{RmsNorm, RmsNormConfig};
 pub use rotary::RotaryEmbedding;
+pub use softmax::Softmax;
 pub use spec::{device_key_of, dtype_of};
 
 /// The code of the guide, as tests.

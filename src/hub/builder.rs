@@ -229,6 +229,7 @@ impl HubBuilder {
             verify: self.verify.trusted(trusted),
             probe: self.probe,
             machine: self.system.map_or_else(Machine::probe, Machine::described).into(),
+            version_lists: std::sync::Mutex::default(),
             kernels: std::sync::Mutex::default(),
             folders: std::sync::Mutex::default(),
             layers: std::sync::Mutex::default(),

@@ -140,13 +140,13 @@ impl Hub {
     }
 
     /// A session that asks for the whole listing.
-    fn asking<'a>(&'a self, cancel: &'a Cancel, cost: &'a Cost) -> Session<'a> {
+    pub(super) fn asking<'a>(&'a self, cancel: &'a Cancel, cost: &'a Cost) -> Session<'a> {
         Session { fresh_listing: !self.options.offline, ..Session::new(&*self.progress, cancel, cost) }
     }
 
     /// Decides on builds by their names, for any device of this machine.
     fn decide(&self, builds: &Builds) -> Resolution {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        resolve(&builds.candidates, machine.with_adapters(), &Request::any())
+        resolve(&builds.candidates, machine.with_all(), &Request::any())
     }
 }

@@ -144,7 +144,7 @@ impl Hub {
     #[must_use]
     pub fn diagnose(&self, config: &KernelConfig) -> Vec<Check> {
         let mut checks = self.cache_checks();
-        let system = self.machine.lock().unwrap_or_else(PoisonError::into_inner).with_adapters().clone();
+        let system = self.machine.lock().unwrap_or_else(PoisonError::into_inner).with_all().clone();
         checks.extend(device_checks(&system));
         let keys = keys_of(&system);
         let target = |device: DeviceKey| Target { device, capability: self.capability(device) };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::versions::{OtherVersions, spoken};
 use crate::bind::{BindError, ParityError};
 use crate::digest::Violation;
 use crate::fetch::{FetchError, Revision};
@@ -67,7 +68,7 @@ pub enum HubError {
         known: Vec<u32>,
     },
     /// No build fits this machine.
-    #[error("no build of {repo}@{revision} fits")]
+    #[error("no build of {repo}@{revision} fits{}", other_fits(.others.as_deref()))]
     Resolve {
         /// The kernel.
         repo: RepoId,
@@ -76,6 +77,8 @@ pub enum HubError {
         /// The decision for every build.
         #[source]
         source: ResolveError,
+        /// What other versions of the kernel have; `None` where nobody has looked.
+        others: Option<Box<OtherVersions>>,
     },
     /// The policy does not admit the kernel, or cannot be used.
     #[error(transparent)]
@@ -121,6 +124,49 @@ pub enum HubError {
 
 fn other_builds(others: usize) -> String {
     if others == 0 { String::new() } else { format!(" for this machine; it has {others} builds for others") }
+}
+
+fn other_fits(others: Option<&OtherVersions>) -> String {
+    others.and_then(OtherVersions::spoken_fits).map_or_else(String::new, |fits| format!("; {fits}"))
+}
+
+/// What to do where no build of a version fits.
+pub(super) fn resolve_hint(repo: &RepoId, source: &ResolveError, others: Option<&OtherVersions>) -> String {
+    let mut advice: Vec<String> = source.hint().into_iter().collect();
+    let fitting: Vec<u32> = others.into_iter().flat_map(OtherVersions::fitting).collect();
+    match fitting.as_slice() {
+        [] => {
+            if let Some(others) = others {
+                advice.extend(no_other(source, others));
+            }
+            advice.push(format!("`kernelhub versions {repo}` shows whether another version fits"));
+        }
+        fitting => {
+            let names: Vec<String> = fitting.iter().rev().map(|version| format!("{repo}@v{version}")).collect();
+            advice.push(format!("ask for {}, by the names of its builds", names.join(" or ")));
+        }
+    }
+    advice.join("; ")
+}
+
+/// That no other version fits, as far as is known, and whether any could without Torch.
+fn no_other(source: &ResolveError, others: &OtherVersions) -> Vec<String> {
+    let ResolveError::NothingFits { resolution, .. } = source else { return Vec::new() };
+    let mut said = Vec::new();
+    let reasons = || resolution.decisions.iter().filter_map(|decision| decision.reason());
+    if reasons().any(crate::resolve::Reason::is_about_torch) {
+        match spoken(others.without_torch()).as_str() {
+            "" if others.versions.is_empty() => {}
+            "" => said.push("no other version has a tvm-ffi or wgsl build".to_owned()),
+            versions => said.push(format!("of its other versions, only {versions} has a tvm-ffi or wgsl build")),
+        }
+    }
+    if !others.versions.is_empty() {
+        let looked = spoken(others.versions.iter().map(|version| version.version));
+        said.push(format!("nothing in {looked} fits either"));
+    }
+    said.extend(others.not_looked_up.iter().map(|what| format!("not looked up: {what}")));
+    said
 }
 
 fn known_versions(known: &[u32]) -> String {
@@ -173,10 +219,7 @@ impl Hint for HubError {
             }
             Self::NotCached { .. } => Some("--all-variants checks those, too".to_owned()),
             Self::NoVersion { repo, known } => Some(format!("write {repo}@v{}", known.last().copied().unwrap_or(1))),
-            Self::Resolve { repo, source, .. } => {
-                let others = format!("`kernelhub versions {repo}` shows whether another version fits");
-                Some(source.hint().map_or(others.clone(), |hint| format!("{hint}; {others}")))
-            }
+            Self::Resolve { repo, source, others, .. } => Some(resolve_hint(repo, source, others.as_deref())),
             Self::Policy(source) => source.hint(),
             Self::Fetch(source) => source.hint(),
             Self::Verify(source) => source.hint(),

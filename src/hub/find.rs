@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
+use super::resolve::{Settled, settle};
 use super::{Hub, HubError};
 use crate::fetch::{Builds, FetchError, Revision, Session, Source};
-use crate::hint::Hint as _;
 use crate::names::RepoId;
 use crate::policy::{Admission, Origin, OriginKind, PolicyError};
 use crate::resolve::{Request, Resolution, choose};
@@ -39,7 +39,7 @@ impl Hub {
     ) -> Result<Found<'_>, HubError> {
         let listed = self.builds(repo, revision, session)?;
         let may_have_more = !listed.builds.is_whole_listing && !self.options.offline;
-        match self.choose(listed, revision, device, session) {
+        let found = match self.choose(listed, revision, device, session) {
             // What another tool fetched does not fit.
             Err(HubError::Resolve { .. }) if may_have_more => {
                 let fresh = Session { fresh_listing: true, ..*session };
@@ -47,7 +47,20 @@ impl Hub {
                 self.choose(listed, revision, device, session)
             }
             other => other,
-        }
+        };
+        found.map_err(|error| self.with_other_versions(error, device, session))
+    }
+
+    /// An error that nothing fits, with what other versions of the kernel have for the device.
+    pub(super) fn with_other_versions(&self, error: HubError, device: DeviceKey, session: &Session<'_>) -> HubError {
+        let HubError::Resolve { repo, revision, source, others: None } = error else { return error };
+        // A copy: the versions are listed without the machine's lock.
+        let system = {
+            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            if device == DeviceKey::Cpu { machine.system.clone() } else { machine.with_all().clone() }
+        };
+        let others = self.other_versions(&repo, &revision, &system, &Request::device(device), session, false);
+        HubError::Resolve { repo, revision, source, others: Some(Box::new(others)) }
     }
 
     /// The builds of a kernel, from the first source that has it. Before a source is asked, the policy decides.
@@ -130,49 +143,16 @@ impl Hub {
         session: &Session<'_>,
     ) -> Result<Found<'a>, HubError> {
         let Listed { source, mut builds, admission } = listed;
-        let mut broken = None;
-        let mut described = vec![false; builds.candidates.len()];
-        loop {
-            let outcome = {
-                let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-                let system = if device == DeviceKey::Cpu { &machine.system } else { machine.with_adapters() };
-                choose(&builds.candidates, system, &Request::device(device))
-            };
-            let (chosen, resolution) = match outcome {
-                Ok(outcome) => outcome,
-                Err(source) => {
-                    return Err(match broken {
-                        // The one that would have fit, and why it cannot be used.
-                        Some(error) => HubError::Fetch(error),
-                        None => HubError::Resolve { repo: builds.repo.clone(), revision: revision.clone(), source },
-                    });
-                }
-            };
-            if described[chosen] {
-                return Ok(Found { source, builds, admission, chosen, resolution });
-            }
-            described[chosen] = true;
-            match source.metadata(&builds, chosen, session) {
-                Ok(None) => return Ok(Found { source, builds, admission, chosen, resolution }),
-                Ok(Some(metadata)) => {
-                    let archs = metadata.backend.archs;
-                    builds.candidates[chosen].archs = (!archs.is_empty()).then_some(archs);
-                }
-                Err(
-                    error @ (FetchError::Metadata { .. } | FetchError::Content { .. } | FetchError::Listing { .. }),
-                ) => {
-                    let mut fault = error.to_string();
-                    let mut cause = std::error::Error::source(&error);
-                    while let Some(inner) = cause {
-                        fault = format!("{fault}: {inner}");
-                        cause = inner.source();
-                    }
-                    tracing::warn!(hint = error.hint(), "{fault}");
-                    builds.notes.push(fault.clone());
-                    builds.candidates[chosen].metadata_fault = Some(fault);
-                    broken.get_or_insert(error);
-                }
-                Err(error) => return Err(error.into()),
+        let settled = settle(source, &mut builds, session, &mut |candidates| {
+            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            choose(candidates, machine.with(device), &Request::device(device))
+        })?;
+        match settled {
+            Settled::Chosen(chosen, resolution) => Ok(Found { source, builds, admission, chosen, resolution }),
+            // The one that would have fit, and why it cannot be used.
+            Settled::Nothing(_, Some(error)) => Err(HubError::Fetch(error)),
+            Settled::Nothing(source, None) => {
+                Err(HubError::Resolve { repo: builds.repo.clone(), revision: revision.clone(), source, others: None })
             }
         }
     }

@@ -29,8 +29,10 @@ pub mod lock;
 mod machine;
 mod prefetch;
 mod provider;
+mod resolve;
 mod trust;
 mod verify;
+mod versions;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -47,7 +49,9 @@ pub use doctor::{Area, Check, Finding};
 pub use error::HubError;
 pub use kernel::{Kernel, KernelTimes};
 pub use prefetch::{Prefetched, Selection};
+pub use resolve::KernelResolution;
 pub use verify::VerifiedBuild;
+pub use versions::{MAX_VERSIONS_LISTED, OtherVersion, OtherVersions};
 
 use self::machine::Machine;
 use crate::bind::{Code, LayerKernel};
@@ -83,6 +87,8 @@ pub struct Hub {
     verify: VerifyOptions,
     probe: Option<ProbeOptions>,
     machine: Mutex<Machine>,
+    /// The builds of the versions of kernels of which one did not fit.
+    version_lists: versions::VersionLists,
     kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
     /// Kernels of folders that a configuration named by their paths.
     folders: Mutex<HashMap<(PathBuf, DeviceKey), Arc<Kernel>>>,

@@ -75,7 +75,14 @@ impl Hub {
                 listed.builds.candidates.retain(|c| c.variant.known().is_some_and(|variant| wanted(&variant)));
                 self.every_build(&listed)
             }
-            Selection::ThisMachine => self.for_this_machine(&listed, revision, &session)?,
+            Selection::ThisMachine => match self.for_this_machine(&listed, revision, &session) {
+                Ok(chosen) => chosen,
+                Err(error) => {
+                    // Its lock ends here: a version's is taken one at a time.
+                    drop(listed);
+                    return Err(self.with_other_versions(error, DeviceKey::Cpu, &session));
+                }
+            },
         };
         let mut brought = Vec::new();
         for (found, _) in &chosen {
@@ -130,7 +137,7 @@ impl Hub {
         let mut keys = BTreeSet::from([DeviceKey::Cpu]);
         {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-            keys.extend(machine.with_adapters().devices.iter().map(|device| device.key));
+            keys.extend(machine.with_all().devices.iter().map(|device| device.key));
         }
         let mut chosen: BTreeMap<usize, (Found<'a>, Option<DeviceKey>)> = BTreeMap::new();
         let mut refusal = None;

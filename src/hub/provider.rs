@@ -117,19 +117,19 @@ impl Hub {
     /// The compute capability of the first device of a kind that this process may use; `None` where nobody knows it.
     #[must_use]
     pub fn capability(&self, device: DeviceKey) -> Option<u32> {
-        let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        machine.system.visible(device).find_map(crate::system::DeviceInfo::capability_number)
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        machine.native(device).visible(device).find_map(crate::system::DeviceInfo::capability_number)
     }
 
     /// Whether this machine has a device of a kind, so that its kernels can be brought up. Looking for one that is not
-    /// the processor starts the GPU drivers, once.
+    /// the processor asks its driver and starts the GPU drivers, once.
     #[must_use]
     pub fn has_device(&self, device: DeviceKey) -> bool {
         if device == DeviceKey::Cpu {
             return true;
         }
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        let system = machine.with_adapters();
+        let system = machine.with(device);
         let is_it = |key: DeviceKey| key == device || device == DeviceKey::Wgpu;
         system.devices.iter().any(|found| is_it(found.key) && found.masked_by.is_none())
     }

@@ -12,8 +12,11 @@ use crate::variant::{
     AnyVariant, ArchBuild, Backend, CxxAbi, DeviceKey, Framework, Os, ShaderTarget, Variant, Version,
 };
 
-/// Published Metal builds use Metal 4, which macOS has since this version.
+/// Published Metal builds use Metal 4, which macOS has since this version; builds for its processors are made for it too.
 const METAL_MINIMUM_MACOS: Version = Version::new(26, 0);
+
+/// Publishers hold to the symbol versions of `manylinux_2_28`, whose C library is this; a build may ask for less.
+const USUAL_GLIBC: Version = Version::new(2, 28);
 
 /// How a candidate fits.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub(super) fn check(candidate: &Candidate, system: &SystemInfo, request: &Reques
 fn arch_build(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, request: &Request) -> Result<Fit, Reason> {
     let mut notes = Vec::new();
     host(candidate, build, system, &mut notes)?;
-    framework(candidate, build.framework(), system, request, &mut notes)?;
+    framework(candidate, build, system, request, &mut notes)?;
     let (device, arch_unknown) = device(candidate, build.backend(), system, request, &mut notes)?;
     let rank = Rank {
         distance: if request.target == Target::Any { distance_of_any(device.key, false) } else { 0 },
@@ -60,6 +63,15 @@ fn host(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, notes: &m
     if system.arch != Some(build.arch()) {
         return Err(Reason::CpuArch { expected: build.arch(), actual: system.arch });
     }
+    let below = |system: &'static str, usual: Version, actual: Version| {
+        (actual < usual).then(|| Note::BelowUsualFloor { system: system.into(), usual, actual })
+    };
+    if build.os() == Os::Darwin {
+        // Builds for its GPU are held to the floor itself, where the device is looked at.
+        let actual = system.os_version.as_deref().and_then(macos_version);
+        let actual = actual.filter(|_| build.backend() != Backend::Metal);
+        notes.extend(actual.and_then(|actual| below("macOS", METAL_MINIMUM_MACOS, actual)));
+    }
     if build.os() != Os::Linux {
         return Ok(());
     }
@@ -67,7 +79,11 @@ fn host(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, notes: &m
         (Some(Libc::Glibc(actual)), Some(required)) if actual < required => {
             Err(Reason::GlibcTooOld { required, actual })
         }
-        (Some(Libc::Glibc(_)), _) => Ok(()),
+        (Some(Libc::Glibc(actual)), None) => {
+            notes.extend(below("glibc", USUAL_GLIBC, actual));
+            Ok(())
+        }
+        (Some(Libc::Glibc(_)), Some(_)) => Ok(()),
         (Some(actual), _) => Err(Reason::Libc { actual }),
         (None, _) => {
             notes.push(Note::LibcUnknown);
@@ -78,11 +94,12 @@ fn host(candidate: &Candidate, build: &ArchBuild, system: &SystemInfo, notes: &m
 
 fn framework(
     candidate: &Candidate,
-    framework: Framework,
+    build: &ArchBuild,
     system: &SystemInfo,
     request: &Request,
     notes: &mut Vec<Note>,
 ) -> Result<(), Reason> {
+    let framework = build.framework();
     let (kind, version) = (framework.kind(), framework.version());
     let library = match framework {
         Framework::TvmFfi(version) => {
@@ -125,10 +142,40 @@ fn framework(
     if framework.cxx_abi() == Some(CxxAbi::Cxx98) {
         return Err(Reason::CxxAbi);
     }
+    if !matches!(framework, Framework::TvmFfi(_)) {
+        library_backend(build, library)?;
+    }
     if !matches!(framework, Framework::TvmFfi(_)) && !request.torch_loader {
         return Err(Reason::FrameworkUnsupported { framework: kind, version });
     }
     Ok(())
+}
+
+/// libtorch is built for one backend, as the end of its version says (`2.13.0+cu130`), and for the processor besides; a
+/// build for another backend finds nothing in it. A version that does not say fits.
+fn library_backend(build: &ArchBuild, library: &LibraryFound) -> Result<(), Reason> {
+    let backend = build.backend();
+    let Some((_, tag)) = library.version.as_deref().and_then(|version| version.split_once('+')) else { return Ok(()) };
+    // `rocm7.2` has a dot where variants have none; `xpu` has no version.
+    let of_library = Backend::from_word(&tag.replace('.', ""));
+    let fits = match (backend, of_library) {
+        (Backend::Cuda(build), Some(Backend::Cuda(library))) => {
+            build.major == library.major && build.minor <= library.minor
+        }
+        (Backend::Rocm(build), Some(Backend::Rocm(library))) => build == library,
+        (Backend::Cuda(_) | Backend::Rocm(_), None) => tag != "xpu",
+        (Backend::Cpu, _) | (_, None) => true,
+        (_, Some(_)) => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Reason::FrameworkBackend {
+        framework: build.framework().kind(),
+        backend: backend.name().into(),
+        expected: backend.version(),
+        actual: tag.to_owned(),
+    })
 }
 
 /// The device that the build runs on, and whether it is unknown that the build has code for it.
@@ -158,13 +205,13 @@ fn device(
     visible.sort_by_key(|device| device.index);
     let mut first_reason = None;
     for device in visible {
-        match device_serves(candidate, backend, device, system) {
+        match device_serves(candidate, backend, device, system, first_reason.is_none()) {
             Ok(note) => {
                 let arch_unknown = note.is_some();
                 notes.extend(note);
                 return Ok((DeviceRef { key, index: device.index, route: Route::Native }, arch_unknown));
             }
-            Err(reason) => first_reason = first_reason.or(Some(reason)),
+            Err(reason) => first_reason = first_reason.or(reason),
         }
     }
     Err(first_reason.unwrap_or_else(|| Reason::NoDevice {
@@ -175,13 +222,16 @@ fn device(
     }))
 }
 
-/// Version of the backend, then architecture. A note when the architecture cannot be compared.
+/// Version of the backend, then architecture. A note when the architecture cannot be compared. The reason is made only
+/// where it is wanted: it copies the build's list of architectures, and a machine may have many devices.
 fn device_serves(
     candidate: &Candidate,
     backend: Backend,
     device: &DeviceInfo,
     system: &SystemInfo,
-) -> Result<Option<Note>, Reason> {
+    wants_reason: bool,
+) -> Result<Option<Note>, Option<Reason>> {
+    let reject = |reason: &dyn Fn() -> Reason| Err(wants_reason.then(reason));
     if let Some(expected) = backend.version() {
         let actual = device.backend_version;
         let fits = match backend {
@@ -191,13 +241,13 @@ fn device_serves(
             _ => actual == Some(expected),
         };
         if !fits {
-            return Err(Reason::BackendVersion { backend: backend.name().into(), expected, actual });
+            return reject(&|| Reason::BackendVersion { backend: backend.name().into(), expected, actual });
         }
     }
     if backend == Backend::Metal {
         let actual = system.os_version.as_deref().and_then(macos_version);
         if actual.is_none_or(|actual| actual < METAL_MINIMUM_MACOS) {
-            return Err(Reason::MacosTooOld { required: METAL_MINIMUM_MACOS, actual });
+            return reject(&|| Reason::MacosTooOld { required: METAL_MINIMUM_MACOS, actual });
         }
     }
     // An empty list says nothing: builds without device code leave it out.
@@ -207,12 +257,12 @@ fn device_serves(
         (Backend::Cuda(_), Some(archs)) => match device.capability {
             None => unknown(),
             Some(actual) if cuda_serves(archs, actual) => Ok(None),
-            Some(actual) => Err(Reason::Capability { archs: archs.to_vec(), actual }),
+            Some(actual) => reject(&|| Reason::Capability { archs: archs.to_vec(), actual }),
         },
         (Backend::Rocm(_), Some(archs)) => match &device.arch {
             None => unknown(),
             Some(actual) if rocm_serves(archs, actual) => Ok(None),
-            Some(actual) => Err(Reason::DeviceArch { archs: archs.to_vec(), actual: actual.clone() }),
+            Some(actual) => reject(&|| Reason::DeviceArch { archs: archs.to_vec(), actual: actual.clone() }),
         },
         // The other backends publish no lists; one that appears has no meaning here yet.
         (Backend::Cuda(_) | Backend::Rocm(_), None) | (_, Some(_)) => unknown(),

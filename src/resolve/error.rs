@@ -1,16 +1,20 @@
 //! When nothing can be taken.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
+use serde::Serialize;
+
+use super::backends::{BackendBuilds, BackendTable};
 use super::reason::Reason;
 use super::report::Resolution;
 use super::{Candidate, Request, Target, resolve};
 use crate::hint::Hint;
 use crate::system::SystemInfo;
-use crate::variant::{AnyVariant, DeviceKey, FrameworkKind, Variant};
+use crate::variant::{AnyVariant, DeviceKey, Variant};
 
 /// A build that would fit another device of the same machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Alternative {
     /// The device's key.
@@ -27,12 +31,12 @@ pub enum ResolveError {
     #[error("there is no build to choose from")]
     NoCandidates,
     /// Every build is rejected.
-    #[error("none of {} fits {}:\n{}", count(.resolution.decisions.len()), asked(.resolution.request.target), table(.resolution))]
+    #[error("{}:\n{}\n{}", resolution.nothing_fits(), table(.resolution), table(&BackendTable(.backends)))]
     NothingFits {
         /// The whole trace, with a reason for every build.
         resolution: Box<Resolution>,
-        /// The names of the backends that there are builds for, in a stable order.
-        backends: Vec<String>,
+        /// The backends that there are builds for, in the order of their names.
+        backends: Vec<BackendBuilds>,
         /// What would fit other devices of this machine.
         alternatives: Vec<Alternative>,
         /// Keys of devices that nobody has looked for yet and that there are builds for.
@@ -40,37 +44,20 @@ pub enum ResolveError {
     },
 }
 
-fn count(builds: usize) -> String {
-    if builds == 1 { "1 build".to_owned() } else { format!("{builds} builds") }
-}
-
-/// The trace, without the end of its last line: what comes after an error's text is its printer's business.
-fn table(resolution: &Resolution) -> String {
-    resolution.to_string().trim_end().to_owned()
-}
-
-fn asked(target: Target) -> String {
-    match target {
-        Target::Any => "this machine".to_owned(),
-        Target::Key(_) | Target::One { .. } => format!("device {target}"),
-    }
+/// A table, without the end of its last line: what comes after an error's text is its printer's business.
+fn table(table: &dyn fmt::Display) -> String {
+    table.to_string().trim_end().to_owned()
 }
 
 /// Collects what the error has to say beyond the trace.
 pub(super) fn nothing_fits(candidates: &[Candidate], system: &SystemInfo, resolution: Resolution) -> ResolveError {
-    let mut backends = BTreeSet::new();
+    let backends = BackendBuilds::of(candidates);
     let mut keys = BTreeSet::new();
     for variant in candidates.iter().filter_map(|candidate| candidate.variant.known()) {
         match variant {
-            Variant::Arch(build) => {
-                backends.insert(build.backend().name().to_owned());
-                keys.insert(build.backend().device_key());
-            }
-            Variant::Shader(_) => {
-                backends.insert(variant.to_string());
-                // Adapters of every key are found by one look.
-                keys.insert(DeviceKey::Wgpu);
-            }
+            Variant::Arch(build) => drop(keys.insert(build.backend().device_key())),
+            // Adapters of every key are found by one look.
+            Variant::Shader(_) => drop(keys.insert(DeviceKey::Wgpu)),
             // Python: there is nothing that this machine could be asked about.
             Variant::Noarch(_) => {}
         }
@@ -92,7 +79,7 @@ pub(super) fn nothing_fits(candidates: &[Candidate], system: &SystemInfo, resolu
     }
     ResolveError::NothingFits {
         resolution: Box::new(resolution),
-        backends: backends.into_iter().collect(),
+        backends,
         alternatives,
         unprobed: keys.into_iter().filter(|key| system.unprobed.contains(key)).collect(),
     }
@@ -108,36 +95,21 @@ impl Hint for ResolveError {
             advice.push(format!("device {device} of this machine would take {variant}"));
         }
         let reasons = || resolution.decisions.iter().filter_map(|decision| decision.reason());
-        let needs_tvm_ffi =
-            reasons().any(|r| matches!(r, Reason::FrameworkMissing { framework: FrameworkKind::TvmFfi, .. }));
-        if needs_tvm_ffi {
+        if reasons().all(Reason::is_about_torch) {
             advice.push(
-                "install libtvm_ffi (in the Python wheel apache-tvm-ffi) or set KERNELHUB_TVM_FFI to its file"
+                "every build needs Torch or Python: look for a version of this kernel with a tvm-ffi or wgsl build"
                     .to_owned(),
             );
         }
-        let torch = |reason: &Reason| match reason {
-            Reason::FrameworkMissing { framework, .. } | Reason::FrameworkUnsupported { framework, .. } => {
-                *framework != FrameworkKind::TvmFfi
-            }
-            Reason::NeedsPython | Reason::CxxAbi => true,
-            _ => false,
-        };
-        if reasons().any(torch) {
-            advice.push(if reasons().all(torch) {
-                "every build needs Torch or Python: look for a version of this kernel with a tvm-ffi or wgsl build"
-                    .to_owned()
-            } else {
-                "builds for Torch need libtorch (LIBTORCH names its folder) and a program that can load them".to_owned()
-            });
-        }
+        advice.extend(resolution.hints());
         if !unprobed.is_empty() {
             let keys: Vec<&str> = unprobed.iter().map(|key| key.as_str()).collect();
             advice.push(format!("devices not probed yet: {}", keys.join(", ")));
         }
-        advice.push(match backends.as_slice() {
+        let names: Vec<&str> = backends.iter().map(|backend| backend.backend.as_str()).collect();
+        advice.push(match names.as_slice() {
             [] => "there is no build for any backend".to_owned(),
-            backends => format!("there are builds for {}", backends.join(", ")),
+            names => format!("there are builds for {}", names.join(", ")),
         });
         Some(advice.join("; "))
     }

@@ -13,18 +13,23 @@
 //! - CUDA builds need the machine's major version and at most its minor; other backends need exactly its version.
 //! - A `tvm-ffi` build needs the interface version that this crate speaks, and `libtvm_ffi` only when it imports from
 //!   it.
-//! - Builds for Torch's own interfaces need libtorch and a loader for them; noarch Torch builds are Python.
+//! - Builds for Torch's own interfaces need libtorch, built for their backend, and a loader for them; noarch Torch builds
+//!   are Python.
 //! - Where architectures are known (`metadata.json`), the device's has to be among them.
 //! - A shader pack needs an adapter of wgpu that its target serves.
 //! - Preferred: the device that was asked for before the next one it can stand for (`xpu` before `wgpu`); native code
 //!   before shaders; shaders for the device before universal ones; then the highest version.
 //!
+//! The rules, their reasons and the order of what fits are for readers in docs/resolution.md, which names the same.
+//!
 //! One reason is given for each rejected candidate: the first rule that it breaks, in the order above. The cost: a
 //! build that breaks two rules shows the second only after the first is met. In exchange a trace reads in one glance.
 
 mod archs;
+mod backends;
 mod check;
 mod error;
+mod list;
 mod rank;
 mod reason;
 mod report;
@@ -33,8 +38,10 @@ mod target;
 use crate::system::SystemInfo;
 use crate::variant::{AnyVariant, DeviceKey, Version};
 
+pub use backends::{BackendBuilds, BackendTable};
 pub use error::{Alternative, ResolveError};
-pub use rank::{Place, Rank};
+pub use list::{ListError, MAX_LIST_BYTES, MAX_LISTED};
+pub use rank::{AUTO_ORDER, Place, Rank};
 pub use reason::{Note, Reason};
 pub use report::{Decision, DeviceRef, Resolution, Verdict};
 pub use target::{Target, TargetError};
@@ -101,10 +108,22 @@ impl Request {
         Self { target: Target::Key(key), torch_loader: false }
     }
 
+    /// These devices.
+    #[must_use]
+    pub const fn to(target: Target) -> Self {
+        Self { target, torch_loader: false }
+    }
+
     /// One device.
     #[must_use]
     pub const fn one(key: DeviceKey, index: u32) -> Self {
         Self { target: Target::One { key, index }, torch_loader: false }
+    }
+
+    /// The same request, of a process that can or cannot load builds for Torch's own interfaces.
+    #[must_use]
+    pub const fn with_torch_loader(self, torch_loader: bool) -> Self {
+        Self { torch_loader, ..self }
     }
 
     /// The best device of the machine.

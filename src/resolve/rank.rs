@@ -54,13 +54,28 @@ pub struct Rank {
     pub backend_version: Reverse<Option<Version>>,
 }
 
-/// Distance of a device from an unspecific request, by which the best of the machine is found: accelerators and
-/// hardware adapters in the order of the device table, then the processor, then software adapters.
+/// The order in which the best device of a machine is looked for: that of Transformers' pipelines (CUDA and `ROCm`,
+/// Ascend, Gaudi, Intel GPUs, Apple GPUs), then what they don't choose among, then the processor.
+///
+/// Source: Transformers 5, the choice of a pipeline's device.
+pub const AUTO_ORDER: [DeviceKey; 10] = [
+    DeviceKey::Cuda,
+    DeviceKey::Rocm,
+    DeviceKey::Npu,
+    DeviceKey::Hpu,
+    DeviceKey::Xpu,
+    DeviceKey::Mps,
+    DeviceKey::Neuron,
+    DeviceKey::Tpu,
+    DeviceKey::Wgpu,
+    DeviceKey::Cpu,
+];
+
+/// Distance of a device from an unspecific request: its place in [`AUTO_ORDER`], and software adapters after all.
 pub(super) fn distance_of_any(key: DeviceKey, software: bool) -> u8 {
-    // `Cpu` is the first row of the table; at most a dozen keys, so that the cast is exact.
-    match (key, software) {
-        (_, true) => u8::MAX,
-        (DeviceKey::Cpu, false) => u8::MAX - 1,
-        (key, false) => key as u8,
+    if software {
+        return u8::MAX;
     }
+    // Every key has its place (a test of `device` holds the order to that), and there are ten.
+    AUTO_ORDER.iter().position(|other| *other == key).and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX - 1)
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hint::Hint;
 use crate::system::{Capability, Libc};
 use crate::variant::{Arch, DeviceKey, FrameworkKind, Os, ShaderTarget, VariantFault, Version};
 
@@ -83,6 +84,18 @@ pub enum Reason {
         /// The version that the build was made for.
         version: Version,
     },
+    /// The framework's library is built for another backend, or for another version of it.
+    #[error("built for {}; the library of {framework} here is built for {actual}", backend_text(.backend, .expected.as_ref()))]
+    FrameworkBackend {
+        /// The framework.
+        framework: FrameworkKind,
+        /// The name of the backend that the build is for.
+        backend: Cow<'static, str>,
+        /// The backend's version, where builds carry one.
+        expected: Option<Version>,
+        /// What the library is built for, as its version says: `cpu`, `cu126`, `rocm7.2`.
+        actual: String,
+    },
     /// Made for the C++ ABI that Torch has given up.
     #[error("made for Torch's former C++ ABI (cxx98), which cannot be loaded here")]
     CxxAbi,
@@ -153,6 +166,48 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// Whether it speaks of Torch or Python: of what this process would need besides the build.
+    #[must_use]
+    pub const fn is_about_torch(&self) -> bool {
+        match self {
+            Self::FrameworkMissing { framework, .. } | Self::FrameworkUnsupported { framework, .. } => {
+                !matches!(framework, FrameworkKind::TvmFfi)
+            }
+            Self::NeedsPython | Self::CxxAbi | Self::FrameworkBackend { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+impl Hint for Reason {
+    /// How to provide what the build needs, where a user can.
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::FrameworkMissing { framework: FrameworkKind::TvmFfi, .. } => Some(
+                "install libtvm_ffi (in the Python wheel apache-tvm-ffi) or set KERNELHUB_TVM_FFI to its file"
+                    .to_owned(),
+            ),
+            Self::FrameworkMissing { .. } | Self::FrameworkUnsupported { .. } => Some(
+                "builds for Torch need libtorch (LIBTORCH names its folder) and a program that can load them"
+                    .to_owned(),
+            ),
+            Self::FrameworkBackend { backend, expected, .. } => Some(format!(
+                "LIBTORCH names the folder of another libtorch, such as one for {}",
+                backend_text(backend, expected.as_ref())
+            )),
+            Self::NoDevice { masked_by: Some(mask), .. } => Some(format!("{mask} hides devices: change or unset it")),
+            Self::BackendVersion { backend, expected, actual: Some(actual) }
+                if *backend == "cuda" && expected.major >= actual.major =>
+            {
+                Some(format!("a newer driver serves CUDA {expected}"))
+            }
+            Self::MacosTooOld { required, .. } => Some(format!("update to macOS {required} or later")),
+            _ => None,
+        }
+    }
+}
+
 /// Something about an accepted candidate that a report has to say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "snake_case")]
@@ -169,6 +224,16 @@ pub enum Note {
     /// The C library of this process is unknown.
     #[error("unknown whether this system's C library will do")]
     LibcUnknown,
+    /// The system is older than what publishers build for, and what this build asks for is not known yet.
+    #[error("unknown whether it runs here: builds are made for {system} {usual} and later, this is {actual}")]
+    BelowUsualFloor {
+        /// `glibc` or `macOS`.
+        system: Cow<'static, str>,
+        /// The version that publishers build for.
+        usual: Version,
+        /// This machine's.
+        actual: Version,
+    },
     /// The adapter computes on the processor.
     #[error("{device} is a software adapter: it computes on the processor")]
     Software {
@@ -203,6 +268,10 @@ fn or_unknown(value: Option<&Version>) -> String {
 
 fn or_unpublished(word: Option<&'static str>) -> &'static str {
     word.unwrap_or("one that no build is published for")
+}
+
+fn backend_text(backend: &str, version: Option<&Version>) -> String {
+    version.map_or_else(|| backend.to_owned(), |version| format!("{backend} {version}"))
 }
 
 fn version_rule(backend: &str) -> &'static str {

@@ -1,12 +1,14 @@
 //! What was decided, for people and for programs.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
 use super::rank::{Place, Rank};
 use super::reason::{Note, Reason};
-use super::{Candidate, Request};
+use super::{Candidate, Request, Target};
+use crate::hint::Hint as _;
 use crate::system::{Route, Table, printable, printable_up_to};
 use crate::variant::{AnyVariant, DeviceKey, Variant};
 
@@ -171,6 +173,45 @@ impl Resolution {
     #[must_use]
     pub fn chosen_decision(&self) -> Option<&Decision> {
         self.decisions.iter().find(|decision| matches!(decision.verdict, Verdict::Chosen { .. }))
+    }
+}
+
+impl Resolution {
+    /// A sentence that nothing fits, with what was asked for: `none of 3 builds fits device cuda`.
+    #[must_use]
+    pub fn nothing_fits(&self) -> String {
+        let builds = match self.decisions.len() {
+            1 => "1 build".to_owned(),
+            builds => format!("{builds} builds"),
+        };
+        match self.request.target {
+            Target::Any => format!("none of {builds} fits this machine"),
+            target @ (Target::Key(_) | Target::One { .. }) => format!("none of {builds} fits device {target}"),
+        }
+    }
+
+    /// The keys of devices that decided on a build and that nobody has looked for: look, and resolve again.
+    #[must_use]
+    pub fn unprobed(&self) -> BTreeSet<DeviceKey> {
+        let key = |decision: &Decision| match decision.reason()? {
+            Reason::NoDevice { key, unprobed: true, .. } => Some(*key),
+            Reason::ShaderNeedsAdapter { unprobed: true, .. } => Some(DeviceKey::Wgpu),
+            _ => None,
+        };
+        self.decisions.iter().filter_map(key).collect()
+    }
+
+    /// What would make rejected builds fit, a sentence each, in the order of the decisions. A sentence that holds for
+    /// several builds stands once.
+    #[must_use]
+    pub fn hints(&self) -> Vec<String> {
+        let mut hints: Vec<String> = Vec::new();
+        for hint in self.decisions.iter().filter_map(|decision| decision.reason()?.hint()) {
+            if !hints.contains(&hint) {
+                hints.push(hint);
+            }
+        }
+        hints
     }
 }
 

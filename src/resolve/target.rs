@@ -11,8 +11,7 @@ const AUTO: &str = "auto";
 /// The devices that a request speaks of. Printed and parsed as `xpu:1`, `xpu` or `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// The best of the machine: its accelerators and hardware adapters in the order of the device table, then the
-    /// processor, then software adapters.
+    /// The best of the machine, by [`crate::resolve::AUTO_ORDER`], and software adapters last.
     Any,
     /// Any device of a key. `wgpu` means every adapter, also one that has a key of its own.
     Key(DeviceKey),

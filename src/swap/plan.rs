@@ -11,7 +11,7 @@ use super::{AttentionPath, Mode, Reason, Slot, SlotSpec};
 use crate::bind::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
     CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, GatedLinearKernel, LayerKernel, LayerNormKernel,
-    LinearKernel, RmsNormKernel, RotaryKernel,
+    LinearKernel, RmsNormKernel, RotaryKernel, SoftmaxKernel,
 };
 use crate::variant::DeviceKey;
 
@@ -223,6 +223,7 @@ faces! {
     rotary: Rotary(RotaryKernel), "a rotary";
     activation: Activation(ActivationKernel), "an activation";
     gated_activation: GatedActivation(GatedActivationKernel), "a gated activation";
+    softmax: Softmax(SoftmaxKernel), "a softmax";
     attention: Attention(AttentionKernel), "an attention";
     attention_varlen: AttentionVarlen(AttentionVarlenKernel), "a varlen attention";
     attention_paged: AttentionPaged(AttentionPagedKernel), "a paged attention";

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::dtype::DType;
+
 /// The processor, as far as is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -22,6 +24,17 @@ pub struct CpuInfo {
 }
 
 impl CpuInfo {
+    /// The element types that its instructions compute in, and those that code for it computes in f32.
+    #[must_use]
+    pub fn dtypes(&self) -> (Vec<DType>, Vec<DType>) {
+        let has = |names: &[&str]| self.features.iter().any(|feature| names.contains(&feature.as_str()));
+        let half = [(DType::Bf16, has(&["avx512bf16", "bf16"])), (DType::F16, has(&["avx512fp16", "fp16"]))];
+        let those = |native| half.iter().filter(move |(_, is)| *is == native).map(|(dtype, _)| *dtype);
+        let integers = [DType::I64, DType::I32, DType::U32, DType::I8, DType::U8];
+        let native = [DType::F64, DType::F32].into_iter().chain(those(true)).chain(integers).collect();
+        (native, those(false).collect())
+    }
+
     /// Looks at the processor of this machine.
     pub(super) fn probe() -> Self {
         let usable_cores = std::thread::available_parallelism().ok().and_then(|n| u32::try_from(n.get()).ok());

@@ -116,7 +116,16 @@ impl DeviceInfo {
     }
 }
 
+/// [`DeviceInfo::api`] of a device that only the system's own files tell of.
+pub(super) const NO_DRIVER: &str = "sysfs";
+
 impl DeviceInfo {
+    /// Whether a driver serves it. A device without one is listed, with a note on what to install, and cannot be used.
+    #[must_use]
+    pub fn has_driver(&self) -> bool {
+        self.route == Route::Adapter || self.api.as_deref() != Some(NO_DRIVER)
+    }
+
     /// The compute capability as one number, as kernel mappings have it: 86 for CUDA's 8.6, 115 for `ROCm`'s gfx1151.
     /// `None`: the kind has none, or it is not known.
     #[must_use]

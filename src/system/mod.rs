@@ -19,7 +19,9 @@
 
 #[cfg(feature = "wgpu")]
 mod adapters;
+mod command;
 mod cpu;
+mod description;
 mod device;
 mod environment;
 mod ffi;
@@ -29,6 +31,7 @@ mod mask;
 mod memory;
 mod native;
 mod os;
+mod show;
 mod table;
 
 use std::collections::BTreeSet;
@@ -40,6 +43,7 @@ use crate::variant::{Arch, DeviceKey, Os};
 #[cfg(feature = "wgpu")]
 pub(crate) use adapters::instance;
 pub use cpu::CpuInfo;
+pub use description::{DescriptionError, MAX_DEVICES, MAX_SYSTEM_BYTES};
 pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;
@@ -139,6 +143,11 @@ impl SystemInfo {
     /// Looks for the devices of one key by their vendor's own driver, library or public files, and adds them to the
     /// devices. Nothing is needed at build time: libraries are opened at run time, and their absence is a note.
     ///
+    /// Makes no context on any device. What a driver keeps for the whole process it keeps, as when a program uses it: the
+    /// CUDA driver itself is started where there is no NVML or where GPUs are of several kinds, and reads
+    /// `CUDA_VISIBLE_DEVICES` for the last time then. A driver that hangs and a command that does not end cost their time
+    /// limit, 30 s at most, and a note.
+    ///
     /// Does nothing for `cpu` and `wgpu`, which have no native driver. Calling it again replaces what was found before.
     pub fn probe_native(&mut self, key: DeviceKey, environment: &Environment) {
         let Some(found) = native::probe(key, environment) else { return };
@@ -150,6 +159,16 @@ impl SystemInfo {
         self.notes.retain(|note| !found.notes.contains(note));
         self.notes.extend(found.notes);
         self.unprobed.remove(&key);
+    }
+
+    /// Looks for the devices of one key by every way there is: its native driver, and wgpu for the keys that adapters
+    /// have. Does nothing for `cpu`.
+    pub fn probe_key(&mut self, key: DeviceKey, environment: &Environment) {
+        self.probe_native(key, environment);
+        #[cfg(feature = "wgpu")]
+        if matches!(key, DeviceKey::Wgpu | DeviceKey::Xpu) {
+            self.probe_adapters();
+        }
     }
 
     /// Asks wgpu for its adapters and adds them to the devices. Starts the GPU drivers: 0.2 s and more, and a driver

@@ -64,7 +64,7 @@ fn os_release(text: &str) -> Option<String> {
 }
 
 /// `ProductVersion` of macOS's `SystemVersion.plist`.
-fn product_version(text: &str) -> Option<String> {
+pub(super) fn product_version(text: &str) -> Option<String> {
     let after = text.split_once("<key>ProductVersion</key>")?.1;
     let value = after.split_once("<string>")?.1.split_once("</string>")?.0;
     Some(value.to_owned())

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Variant, VariantError, VariantFault};
 
-/// A name from a listing. Read from a text and written as the same text; reading never fails.
+/// A name from a listing. Read from a text and written as the same text; reading never fails. Ordered: known names before
+/// unknown ones, those by their texts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum AnyVariant {

@@ -29,6 +29,12 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// The backend with this word: `cu130`, `cpu`. `None` for a word that is none.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::parse(word).ok()
+    }
+
     pub(super) fn parse(part: &str) -> Result<Self, VariantFault> {
         match part {
             "cpu" => return Ok(Self::Cpu),

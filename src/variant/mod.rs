@@ -42,6 +42,12 @@ pub use version::{Version, VersionError};
 pub const MAX_VARIANT_BYTES: usize = 100;
 
 /// The name of one build of a kernel.
+///
+/// The order is total, and says nothing about which build fits a machine better. Compiled builds come first, then noarch
+/// ones, then shader packs. Compiled builds are compared by framework (tvm-ffi, then Torch's stable ABI, then Torch),
+/// its version, its mark (none, `cxx98`, `cxx11`), backend (in the order of [`Backend`]), its version, processor and
+/// system; the others by target, `universal` before the device keys in their order. Versions are compared as numbers:
+/// `torch29` comes before `torch213`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]

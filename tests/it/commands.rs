@@ -13,28 +13,28 @@ use crate::support::server::Server;
 use crate::support::trust;
 
 /// A machine of its own: a cache, a project, and nothing of the user's environment.
-struct Machine {
+pub(crate) struct Machine {
     folder: TempDir,
     endpoint: String,
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // A wrong turn must fail, not ask the world.
         Self::at("http://127.0.0.1:9")
     }
 
-    fn at(endpoint: &str) -> Self {
+    pub(crate) fn at(endpoint: &str) -> Self {
         let machine = Self { folder: tempfile::tempdir().unwrap(), endpoint: endpoint.to_owned() };
         fs::create_dir(machine.project()).unwrap();
         machine
     }
 
-    fn project(&self) -> PathBuf {
+    pub(crate) fn project(&self) -> PathBuf {
         self.folder.path().join("project")
     }
 
-    fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }
 
@@ -43,7 +43,7 @@ impl Machine {
         fs::write(self.project().join("Cargo.toml"), text).unwrap();
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kernelhub"));
         command.env_clear().env("HF_HOME", self.home()).env("HOME", self.folder.path());
         command.env("HF_ENDPOINT", &self.endpoint).env("KERNELHUB_POLICY", trust::file(&self.endpoint));
@@ -51,12 +51,12 @@ impl Machine {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
 
     /// The standard output of a run that succeeds.
-    fn ok(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}\n{stderr}");
@@ -64,13 +64,13 @@ impl Machine {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
         serde_json::from_str(&self.ok(&arguments)).unwrap()
     }
 
     /// The standard error of a run that fails with this code.
-    fn fails(&self, code: i32, arguments: &[&str]) -> String {
+    pub(crate) fn fails(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}\n{stderr}");
@@ -79,7 +79,7 @@ impl Machine {
     }
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 

@@ -188,6 +188,7 @@ fn every_constructor_of_candles_takes_our_builder() {
         Box::new(nn::group_norm(1, 3, 1e-5, vb().pp("h")).unwrap()),
         Box::new(nn::conv1d(3, 2, 3, nn::Conv1dConfig::default(), vb().pp("i")).unwrap()),
         Box::new(nn::activation(nn::Activation::Silu, 8, vb().pp("j")).unwrap()),
+        Box::new(nn::softmax(8, vb().pp("k")).unwrap()),
     ];
     for layer in layers {
         layer.forward(&x).unwrap();

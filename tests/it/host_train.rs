@@ -36,6 +36,7 @@ fn layers(suffix: &str, rotary: &str) -> String {
         layer("LayerNorm", "layer_norm", "layer_norm", &["out", "x", "weight", "bias", "eps"]),
         layer("RotaryEmbedding", "rotary", rotary, &["x1", "x2", "cos", "sin", "out1", "out2", "conj"]),
         layer("Silu", "activation.silu", "silu", &["out", "x"]),
+        layer("Softmax", "softmax", "softmax", &["out", "x"]),
         layer("SiluAndMul", "gated_activation.silu", "silu_and_mul", &["out", "x"]),
         backward("silu_and_mul", &["dx", "dy", "x"]),
         layer("Linear", "linear", "linear", &["out", "x", "weight", "bias"]),

@@ -7,8 +7,14 @@ mod bind;
 mod cli;
 #[cfg(feature = "cli")]
 mod commands;
+#[cfg(target_os = "linux")]
+mod devices;
 #[cfg(feature = "cli")]
+mod devices_command;
+#[cfg(feature = "cli")]
+mod doc_pages;
 mod doctor;
+mod drivers;
 #[cfg(feature = "wgpu")]
 mod gpu;
 #[cfg(feature = "cli")]
@@ -26,6 +32,7 @@ mod hub_source;
 mod llama;
 mod load;
 mod lock;
+mod machines;
 #[cfg(feature = "oci")]
 mod oci;
 mod pack_layers;
@@ -35,6 +42,8 @@ mod plan_command;
 mod probe;
 mod registry;
 mod resolve;
+#[cfg(feature = "cli")]
+mod resolve_command;
 mod scan;
 mod slice;
 mod support;

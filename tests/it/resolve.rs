@@ -195,6 +195,92 @@ fn torch_builds_need_the_version_and_a_loader() {
 }
 
 #[test]
+fn torch_builds_need_a_library_that_is_built_for_their_backend() {
+    let mut loader = CUDA;
+    loader.torch_loader = true;
+    let on = |library: &str, build: &str, request: &Request| {
+        let mut machine = cuda(13, 0, "9.0");
+        machine.torch =
+            Some(LibraryFound { path: "/opt/libtorch/lib/libtorch.so".into(), version: Some(library.into()) });
+        let resolution = resolve(&[named(build)], &machine, request);
+        resolution.decisions[0].reason().map_or_else(|| "fits".to_owned(), kind)
+    };
+    let cu130 = "torch213-cxx11-cu130-x86_64-linux";
+    for (library, expected) in [
+        ("2.13.0+cu130", "fits"),
+        ("2.13.0+cu132", "fits"),
+        ("2.13.0", "fits"),
+        ("2.13.0a0+git1234", "fits"),
+        ("2.13.0+cpu", "framework-backend"),
+        ("2.13.0+cu126", "framework-backend"),
+        ("2.13.0+rocm7.2", "framework-backend"),
+        ("2.13.0+xpu", "framework-backend"),
+        ("2.12.0+cu130", "framework-version"),
+    ] {
+        assert_eq!(on(library, cu130, &loader), expected, "{library}");
+    }
+    assert_eq!(on("2.13.0+cu126", "torch-stable-abi210-cu130-x86_64-linux", &loader), "framework-backend");
+    // The processor is in every libtorch.
+    let cpu = CPU.with_torch_loader(true);
+    assert_eq!(on("2.13.0+cu126", "torch213-cxx11-cpu-x86_64-linux", &cpu), "fits");
+    let error = choose(
+        &Candidate::from_names([cu130]),
+        &{
+            let mut machine = cuda(13, 0, "9.0");
+            machine.torch = Some(LibraryFound { path: "/t".into(), version: Some("2.13.0+cpu".into()) });
+            machine
+        },
+        &loader,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("built for cuda 13.0; the library of Torch here is built for cpu"), "{error}");
+    assert!(error.hint().unwrap().contains("LIBTORCH"), "{:?}", error.hint());
+}
+
+#[test]
+fn systems_older_than_publishers_build_for_are_said() {
+    let noted =
+        |system: &SystemInfo, candidate: Candidate| resolve(&[candidate], system, &CPU).decisions[0].notes().to_vec();
+    let build = || named("tvm-ffi01-cpu-x86_64-linux");
+    let mut old = with_tvm_ffi(linux());
+    old.libc = Some(Libc::Glibc(Version::new(2, 17)));
+    let floor = |system: &'static str, usual, actual| Note::BelowUsualFloor { system: system.into(), usual, actual };
+    assert_eq!(noted(&old, build())[0], floor("glibc", Version::new(2, 28), Version::new(2, 17)));
+    // What the build itself asks for says more.
+    let mut known = build();
+    known.minimum_glibc = Some(Version::new(2, 17));
+    assert_eq!(noted(&old, known)[..], [Note::TvmFfiUnknown][..0]);
+    old.libc = Some(Libc::Glibc(Version::new(2, 28)));
+    assert!(!noted(&old, build()).iter().any(|note| matches!(note, Note::BelowUsualFloor { .. })));
+    let mut mac = SystemInfo::described(Os::Darwin, Arch::Aarch64);
+    mac.os_version = Some("15.6.1".to_owned());
+    let notes = noted(&mac, named("tvm-ffi01-cpu-aarch64-darwin"));
+    assert!(notes.contains(&floor("macOS", Version::new(26, 0), Version::new(15, 6))), "{notes:?}");
+}
+
+#[test]
+fn what_has_to_be_looked_for_is_what_decides_on_a_build() {
+    let mut machine = linux();
+    machine.unprobed = DeviceKey::all().filter(|key| *key != DeviceKey::Cpu).collect();
+    let keys = |names: &[&str], request: &Request| -> Vec<DeviceKey> {
+        let candidates = Candidate::from_names(names.iter().copied());
+        resolve(&candidates, &machine, request).unprobed().into_iter().collect()
+    };
+    let names = [
+        "tvm-ffi01-cu128-x86_64-linux",
+        "tvm-ffi01-cpu-x86_64-linux",
+        "wgsl-xpu",
+        "torch29-xpu20260-x86_64-linux",
+        "tvm-ffi01-rocm72-aarch64-linux",
+    ];
+    // Torch is not here and the AMD build is for another processor: neither makes anybody look for its device.
+    assert_eq!(keys(&names, &Request::any()), [DeviceKey::Cuda, DeviceKey::Wgpu]);
+    assert_eq!(keys(&names, &CUDA), [DeviceKey::Cuda, DeviceKey::Wgpu]);
+    assert_eq!(keys(&names[..2], &CUDA), [DeviceKey::Cuda]);
+    assert_eq!(keys(&names, &CPU), []);
+}
+
+#[test]
 fn tvm_ffi_is_needed_only_by_builds_that_import_it() {
     let build = |imports| {
         let mut candidate = named("tvm-ffi01-cpu-x86_64-linux");

@@ -23,7 +23,7 @@ pub(crate) struct Pack {
     shaders: &'static [&'static str],
 }
 
-pub(crate) const PACKS: [Pack; 8] = [
+pub(crate) const PACKS: [Pack; 9] = [
     Pack {
         name: "rmsnorm",
         description: "RMSNorm, with and without an offset or a residual, and its gradient",
@@ -51,6 +51,7 @@ pub(crate) const PACKS: [Pack; 8] = [
         ],
         shaders: &["silu_and_mul.wgsl"],
     },
+    Pack { name: "softmax", description: "Softmax of rows", functions: &["softmax"], shaders: &[] },
     Pack {
         name: "flash-attn2",
         description: "Attention with an online softmax",

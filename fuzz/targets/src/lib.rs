@@ -58,6 +58,8 @@ macro_rules! targets {
 /// Every target.
 pub const TARGETS: &[Target] = targets! {
     "variant": texts::variant, seeds::variants, &["torch", "-", "cxx11", "cu130", "x86_64", "linux", "wgsl-", "stable-abi"], 128;
+    "builds": texts::builds, seeds::builds, &["#", "\n", "[", "]", "{", "}", "\"variant\":", "\"archs\":", "torch213-", "-cu130-", "x86_64-linux", "wgsl-"], 1 << 13;
+    "system": texts::system, seeds::systems, JSON, 1 << 14;
     "names": texts::names, seeds::names, &["/", "..", "\\", "C:", "con", "\u{202e}", "@", "v1", "sha256:"], 600;
     "metadata": texts::metadata, seeds::metadata, JSON, 1 << 14;
     "layers": texts::layers, seeds::layers, TOML, 1 << 14;

@@ -31,6 +31,27 @@ pub(crate) fn variants() -> Vec<Vec<u8>> {
     ])
 }
 
+pub(crate) fn builds() -> Vec<Vec<u8>> {
+    texts(&[
+        "# builds\ntorch213-cxx11-cu130-x86_64-linux\r\n\ttvm-ffi01-cpu-x86_64-linux # ours\nwgsl-universal\nnew\u{1b}form\n",
+        r#"["torch-cuda", {"variant": "tvm-ffi01-cpu-x86_64-linux", "archs": ["8.0", "9.0a", "10.0f", "9.0+PTX"],
+            "glibc": "2.28", "imports_tvm_ffi": false, "size_bytes": 7}]"#,
+    ])
+}
+
+pub(crate) fn systems() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures/machines");
+    let names =
+        ["02-cpu-libraries", "07-h200-cuda-12.8", "15-xpu-2x2-tiles", "16-laptop-intel-igpu", "18-mac-m3-macos-26"];
+    let read = |name: &str| fs::read(folder.join(format!("{name}.json"))).ok();
+    let mut seeds: Vec<Vec<u8>> = names.into_iter().filter_map(read).collect();
+    seeds.extend(texts(&[
+        r#"{"os": "linux", "arch": "x86_64"}"#,
+        r#"{"os": null, "arch": null, "unprobed": ["cuda"]}"#,
+    ]));
+    seeds
+}
+
 pub(crate) fn names() -> Vec<Vec<u8>> {
     texts(&[
         "kernels-community/activation",

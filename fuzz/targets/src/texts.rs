@@ -9,8 +9,10 @@ use kernelhub::manifest::{
 };
 use kernelhub::names::{RelativePath, RepoId, check_component};
 use kernelhub::oci::OciReference;
+use kernelhub::resolve::{Candidate, Request, Target, choose, resolve};
 use kernelhub::swap::KernelConfig;
-use kernelhub::variant::{AnyVariant, Variant};
+use kernelhub::system::SystemInfo;
+use kernelhub::variant::{AnyVariant, Arch, DeviceKey, Os, Variant};
 
 use crate::{kind, outcome, outcome_with_causes};
 
@@ -38,6 +40,50 @@ pub(crate) fn variant(data: &[u8]) -> String {
     }
     assert_eq!(AnyVariant::read(text).known(), parsed.as_ref().ok().copied());
     outcome(&parsed)
+}
+
+/// A list of builds, decided for a machine: whatever the list says, each build has a decision.
+pub(crate) fn builds(data: &[u8]) -> String {
+    let read = Candidate::read_list(data, ORIGIN);
+    let Ok(candidates) = &read else { return outcome_with_causes(&read) };
+    let system = SystemInfo::described(Os::Linux, Arch::X86_64);
+    let mut chosen = String::new();
+    for target in [Target::Any, Target::Key(DeviceKey::Cpu)] {
+        let resolution = resolve(candidates, &system, &Request::to(target).with_torch_loader(true));
+        assert_eq!(resolution.decisions.len(), candidates.len(), "one decision for each");
+        let mut reversed = candidates.clone();
+        reversed.reverse();
+        let again = resolve(&reversed, &system, &Request::to(target).with_torch_loader(true));
+        let shown = resolution.to_string();
+        assert_eq!(again.to_string(), shown, "the order of the list plays no part");
+        assert!(!shown.contains('\u{1b}'), "no command for the terminal");
+        chosen =
+            resolution.chosen_decision().map_or_else(|| "none".to_owned(), |decision| decision.variant.to_string());
+    }
+    format!("accepted, {}", kind(chosen))
+}
+
+/// A description of a machine: what is accepted is written and read as itself, and builds are decided for it.
+pub(crate) fn system(data: &[u8]) -> String {
+    let read = SystemInfo::from_json(data, ORIGIN);
+    let Ok(system) = &read else { return outcome_with_causes(&read) };
+    let text = serde_json::to_vec(system).expect("a description is written");
+    assert_eq!(SystemInfo::from_json(&text, ORIGIN).as_ref().ok(), Some(system), "what it writes it reads");
+    let names = [
+        "tvm-ffi01-cpu-x86_64-linux",
+        "tvm-ffi01-cu128-x86_64-linux",
+        "wgsl-universal",
+        "torch29-metal-aarch64-darwin",
+    ];
+    let candidates = Candidate::from_names(names);
+    let mut told = String::new();
+    for target in DeviceKey::all().map(Target::Key).chain([Target::Any]) {
+        match choose(&candidates, system, &Request::to(target)) {
+            Ok((chosen, _)) => told = format!("{told} {chosen}"),
+            Err(error) => assert!(!error.to_string().contains('\u{1b}'), "no command for the terminal"),
+        }
+    }
+    format!("accepted{told}")
 }
 
 pub(crate) fn names(data: &[u8]) -> String {

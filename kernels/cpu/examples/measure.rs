@@ -24,7 +24,7 @@ use kernelhub_abi::{DLDataType, DLDevice, DLTensor, PackedFn, ParallelBodyFn, TV
 use kernelhub_cpu::{
     Level, add_rms_norm, apply_rotary, cross_entropy, cross_entropy_backward, embedding, flash_attn, force_level, gelu,
     gelu_and_mul, gelu_tanh, kernelhub_set_parallel_for, layer_norm, linear, rms_norm, rms_norm_backward,
-    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward,
+    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward, softmax,
 };
 
 struct Tensor {
@@ -218,6 +218,7 @@ fn norms(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
         run("add_rms_norm", add_rms_norm, &mut [a, b, c, d, w], &[eps, offset], 4.0);
         run("rms_norm_backward", rms_norm_backward, &mut [a, v, b, c, w], &[eps, offset], 3.0);
         run("layer_norm", layer_norm, &mut [a, b, w, v], &[eps], 2.0);
+        run("softmax", softmax, &mut [a, b], &[], 2.0);
     }
 }
 

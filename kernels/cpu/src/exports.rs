@@ -198,6 +198,14 @@ export!(
     "`gelu_quick(out, x)`: `out = x / (1 + e^-1.702x)`."
 );
 export!(
+    "softmax",
+    softmax,
+    "__tvm_ffi_softmax",
+    ["out", "x"],
+    crate::ops::softmax::call,
+    "`softmax(out, x)`: `out = e^x / sum(e^x)` over the last axis."
+);
+export!(
     "linear",
     linear,
     "__tvm_ffi_linear",

@@ -10,17 +10,33 @@ use kernelhub::hint::Hint;
 pub(crate) struct Failure {
     error: Box<dyn Error>,
     hint: Option<String>,
+    code: u8,
 }
+
+/// The exit code of a command that failed.
+const FAILED: u8 = 1;
+/// The exit code of a choice in which nothing fits.
+pub(crate) const NOTHING_FITS: u8 = 3;
 
 impl Failure {
     /// An error that has no advice.
     pub(crate) fn plain(error: impl Into<Box<dyn Error>>) -> Self {
-        Self { error: error.into(), hint: None }
+        Self { error: error.into(), hint: None, code: FAILED }
     }
 
     /// The same error, with advice.
     pub(crate) fn with_hint(self, hint: &str) -> Self {
         Self { hint: Some(hint.to_owned()), ..self }
+    }
+
+    /// The same error, with an exit code of its own.
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
+    /// The exit code that tells of it.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
     }
 
     /// Standard output takes no more, as on a full disk.
@@ -30,7 +46,7 @@ impl Failure {
 
     /// An error of the command line's own.
     pub(crate) fn new(message: impl Into<String>, hint: Option<&str>) -> Self {
-        Self { error: message.into().into(), hint: hint.map(str::to_owned) }
+        Self { error: message.into().into(), hint: hint.map(str::to_owned), code: FAILED }
     }
 }
 
@@ -45,7 +61,7 @@ struct OutputError {
 impl<E: Hint + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         let hint = error.hint();
-        Self { error: Box::new(error), hint }
+        Self { error: Box::new(error), hint, code: FAILED }
     }
 }
 
@@ -53,7 +69,7 @@ impl<E: Hint + 'static> From<E> for Failure {
 const MAX_LINE: usize = 1000;
 
 /// A text for the terminal: nothing in it is a command to it, and no line is endless.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let cut = |line: &str| match line.char_indices().nth(MAX_LINE) {
         Some((end, _)) => format!("{}... (cut; the whole line has {} bytes)", &line[..end], line.len()),
         None => line.to_owned(),

@@ -1,6 +1,7 @@
 //! The `kernelhub` program.
 //!
-//! Exit codes: 0 when what was asked for is there and whole, 1 when it isn't, 2 when the command line is wrong.
+//! Exit codes: 0 when what was asked for is there and whole, 1 when it isn't, 2 when the command line is wrong, 3 when
+//! `resolve` has decided and no build fits.
 
 // First, so that its macros stand in the standard library's place in every module below.
 #[macro_use]
@@ -18,6 +19,7 @@ mod fetch;
 mod generate;
 mod get;
 mod info;
+mod input;
 mod kernel_name;
 #[path = "../../../examples/llama/mod.rs"]
 mod llama;
@@ -28,6 +30,7 @@ mod plan;
 mod probe;
 mod progress;
 mod push;
+mod resolve;
 mod sign;
 mod size;
 mod trust;
@@ -43,6 +46,7 @@ const EXIT_CODES: &str = "Exit codes:
   0  what was asked for is there and whole
   1  it is not: standard error says why
   2  the command line is wrong
+  3  resolve: every build was decided on, and none fits
 
 Results go to standard output; progress, notes and errors to standard error. Colours are used on a terminal only, and \
 never where NO_COLOR is set. KERNELHUB_LOG sets what is logged.";
@@ -61,6 +65,9 @@ enum Command {
     Devices(devices::Options),
     /// Check the environment, the cache, the sources, the devices and every mapped kernel's path and numbers.
     Doctor(doctor::Options),
+    /// Say which build of a kernel fits a machine, and why each other one does not. Fetches no build. Exit code 3 when
+    /// none fits.
+    Resolve(resolve::Options),
     /// Resolve, fetch, verify and load one kernel.
     Get(get::Options),
     /// Show every version of a kernel, which builds it has, and whether one fits this machine.
@@ -117,6 +124,7 @@ fn main() -> ExitCode {
     let outcome: Result<(), Failure> = match Cli::parse().command {
         Command::Devices(options) => devices::run(&options),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Resolve(options) => resolve::run(&options),
         Command::Get(options) => get::run(&options),
         Command::Fetch(options) => fetch::run(&options),
         Command::Versions(options) => info::run_versions(&options),
@@ -146,7 +154,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             let text = if has_colours() { format!("{failure:#}") } else { failure.to_string() };
             output::err_as_it_is(&text);
-            ExitCode::FAILURE
+            ExitCode::from(failure.code())
         }
     }
 }

@@ -28,6 +28,16 @@ pub(crate) struct HubOptions {
 }
 
 impl HubOptions {
+    /// The first of these options that was given and has no effect where no kernel is looked for by its name.
+    pub(crate) fn only_for_names(&self) -> Option<&'static str> {
+        let given = [
+            (!self.manifest.is_empty(), "--manifest"),
+            (self.cache.is_some(), "--cache"),
+            (self.trust_recorded_hashes, "--trust-recorded-hashes"),
+        ];
+        given.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
+    }
+
     /// Reads the manifests and sets up the hub. A policy in the current folder counts.
     pub(crate) fn hub(&self) -> Result<(Hub, Vec<KernelManifest>), Failure> {
         self.hub_with(|builder| builder)

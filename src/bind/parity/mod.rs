@@ -20,6 +20,7 @@ mod number;
 mod rotary;
 mod sample;
 mod sequences;
+mod softmax;
 
 use std::sync::{Arc, OnceLock};
 
@@ -86,6 +87,7 @@ impl LayerKernel {
             Self::Rotary(kernel) => rotary::rotary::<T>(kernel, checker),
             Self::Activation(kernel) => activations::activation::<T>(kernel, checker),
             Self::GatedActivation(kernel) => activations::gated::<T>(kernel, checker),
+            Self::Softmax(kernel) => softmax::softmax::<T>(kernel, checker),
             Self::Attention(kernel) => attention::dense::<T>(kernel, checker),
             Self::AttentionVarlen(kernel) => sequences::varlen::<T>(kernel, checker),
             Self::AttentionPaged(kernel) => sequences::paged::<T>(kernel, checker),

@@ -242,7 +242,7 @@ impl Hub {
         self.fitting(&locked).map_err(|source| {
             let repo = kernel.repo.clone();
             match super::revision_of(&kernel.version) {
-                Ok(revision) => HubError::Resolve { repo, revision, source }.into(),
+                Ok(revision) => HubError::Resolve { repo, revision, source, others: None }.into(),
                 Err(error) => error,
             }
         })
@@ -253,7 +253,7 @@ impl Hub {
         let candidates: Vec<Candidate> =
             variants.iter().enumerate().map(|(index, variant)| Candidate::new((*variant).into(), index)).collect();
         let mut machine = self.machine.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let system = machine.with_adapters();
+        let system = machine.with_all();
         let keys: BTreeSet<DeviceKey> =
             system.devices.iter().map(|device| device.key).chain([DeviceKey::Cpu]).collect();
         let mut chosen = BTreeSet::new();

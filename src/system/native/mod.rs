@@ -4,12 +4,16 @@
 //! files. What was tested on such trees only, and never on the real device, is said at the top of each file.
 
 mod cuda;
+mod files;
 mod hpu;
+mod list;
 mod mps;
 mod neuron;
 mod npu;
+mod pci;
 mod rocm;
 mod tpu;
+mod watch;
 mod xpu;
 
 use super::device::DeviceInfo;
@@ -41,4 +45,17 @@ pub(super) fn probe(key: DeviceKey, environment: &Environment) -> Option<Found> 
         DeviceKey::Neuron => neuron::probe(environment),
         DeviceKey::Tpu => tpu::probe(environment),
     }
+}
+
+/// The environment with folders of the machine behind those of `PATH`: where a vendor installs its commands without
+/// listing them there.
+fn with_commands_of(environment: &Environment, folders: &[&str]) -> Environment {
+    let mut environment = environment.clone();
+    let path = environment.setting("PATH").unwrap_or_default().to_owned();
+    let listed = std::env::split_paths(&path).chain(folders.iter().map(|folder| environment.path(folder)));
+    // A folder with the separator in its name cannot be listed; then PATH stays as it was.
+    if let Ok(joined) = std::env::join_paths(listed) {
+        environment.settings.insert("PATH".to_owned(), joined.to_string_lossy().into_owned());
+    }
+    environment
 }

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor, Var};
 use kernelhub::host::candle::{
     Activation, ActivationLayer, CrossEntropy, Embedding, GatedActivation, GatedActivationLayer, GatedMlp, LayerNorm,
-    Linear, QkvLinear, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle,
+    Linear, QkvLinear, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle, Softmax,
 };
 use kernelhub::swap::Slots;
 
@@ -78,6 +78,7 @@ pub(super) const CASES: &[Case] = &[
     case!("RotaryEmbedding", [2, 3, 4, 8], true, true, rotary_of_queries),
     case!("RotaryEmbedding", [2, 3, 4, 8], true, true, rotary_of_keys),
     case!("Silu", [2, 3, 4, 8], false, true, activation),
+    case!("Softmax", [2, 3, 4, 8], false, true, softmax),
     case!("SiluAndMul", [2, 3, 4, 8], true, true, gated_activation),
     case!("SiluAndMul", [2, 3, 4, 8], true, true, gated_mlp),
     case!("SiluAndMul", [2, 3, 4, 8], true, true, gated_mlp_of_projections),
@@ -136,6 +137,11 @@ fn rotary_of_keys(slots: &Slots, weights: &mut Weights) -> Forward {
 
 fn activation(slots: &Slots, weights: &mut Weights) -> Forward {
     let layer = ActivationLayer::new(Activation::Silu, 8, weights.dtype, slots, "act").unwrap();
+    Box::new(move |x| layer.forward(x))
+}
+
+fn softmax(slots: &Slots, weights: &mut Weights) -> Forward {
+    let layer = Softmax::new(8, weights.dtype, slots, "softmax").unwrap();
     Box::new(move |x| layer.forward(x))
 }
 

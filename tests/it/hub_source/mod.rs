@@ -10,6 +10,7 @@ mod program;
 mod python;
 mod resume;
 mod tokens;
+mod versions;
 mod warm;
 
 use std::path::Path;

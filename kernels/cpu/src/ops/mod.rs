@@ -20,8 +20,13 @@ mod multiply;
 pub(crate) mod rms_norm;
 #[cfg(feature = "rotary")]
 pub(crate) mod rotary;
-
-/// From this many bytes moved on, outputs bypass the cache: they would push the inputs out of it, and each line would
-/// be read before it is overwritten.
-#[cfg(any(feature = "rmsnorm", feature = "rotary", feature = "activation"))]
-const STREAM_BYTES: usize = 48 << 20;
+#[cfg(any(
+    feature = "rmsnorm",
+    feature = "layer-norm",
+    feature = "rotary",
+    feature = "activation",
+    feature = "softmax"
+))]
+mod rows;
+#[cfg(feature = "softmax")]
+pub(crate) mod softmax;

@@ -22,5 +22,7 @@ mod rms_norm;
 mod rms_norm_backward;
 mod rotary;
 mod silu;
+mod softmax;
+mod streams;
 mod support;
 mod wrong_calls;

@@ -85,7 +85,7 @@ fn call<const GATED: bool>(function: &'static str, args: &Args<'_>) -> Result<()
     let axes = if GATED { &PAIR } else { &PLAIN };
     let (mut tensors, mut bias) = ([Tensor::EMPTY; 3], Tensor::EMPTY);
     let [out, x, weight] = args.tensors(&mut tensors)?;
-    let bias = args.optional_tensor(3, &mut bias)?.then_some(&bias);
+    let bias = args.optional_tensor(3, &mut bias)?;
     x.expect_rank(1..=MAX_RANK, "[.., in]")?;
     weight.expect_rank(2..=2, axes.weight)?;
     let rows = weight.shape()[0];

@@ -1,0 +1,23 @@
+//! Files that commands read whole.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use kernelhub::system::{MAX_SYSTEM_BYTES, SystemInfo};
+
+use crate::failure::Failure;
+
+/// The machine in a file.
+pub(crate) fn described(path: &Path) -> Result<SystemInfo, Failure> {
+    Ok(SystemInfo::from_json(&bounded(path, MAX_SYSTEM_BYTES)?, &path.display().to_string())?)
+}
+
+/// At most one byte more of a file than its parser takes, so that the parser says what is wrong with it.
+pub(crate) fn bounded(path: &Path, maximum: u64) -> Result<Vec<u8>, Failure> {
+    let read = || {
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)?.take(maximum + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error: std::io::Error| Failure::new(format!("cannot read {}: {error}", path.display()), None))
+}

@@ -1,8 +1,0 @@
-//! NVIDIA GPUs.
-
-use super::Found;
-use crate::system::environment::Environment;
-
-pub(super) fn probe(_environment: &Environment) -> Option<Found> {
-    None
-}
