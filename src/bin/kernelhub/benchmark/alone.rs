@@ -116,6 +116,11 @@ fn of<T: Element + WithDType>(
                 outcome.map_err(CallError::from)
             })
         }
+        Contract::Softmax => {
+            let x = input(0)?;
+            let mut out = Buffer::<T>::zeros(&x.shape);
+            Box::new(move || Ok(face!(kernel, Softmax).forward(&mut out.out()?, &x.view()?)?))
+        }
         Contract::Linear => {
             let (x, weight) = (input(0)?, input(1)?);
             let mut out = Buffer::<T>::zeros(&[shape.of("rows"), shape.of("out_features")]);

@@ -32,7 +32,7 @@ pub(crate) fn amounts(contract: Contract, shape: &Shape, dtype: DType) -> Amount
         Contract::RmsNorm => (rows * of("hidden") + of("hidden"), rows * of("hidden"), 0, None),
         Contract::AddRmsNorm => (2 * rows * of("hidden") + of("hidden"), 2 * rows * of("hidden"), 0, None),
         Contract::LayerNorm => (rows * of("hidden") + 2 * of("hidden"), rows * of("hidden"), 0, None),
-        Contract::Activation(_) => (rows * of("width"), rows * of("width"), 0, None),
+        Contract::Activation(_) | Contract::Softmax => (rows * of("width"), rows * of("width"), 0, None),
         Contract::GatedActivation(_) => (rows * of("width"), rows * of("width") / 2, 0, None),
         Contract::Rotary => {
             let turned = of("batch") * (of("heads") + of("kv_heads")) * of("seq") * of("head_dim");
@@ -107,6 +107,7 @@ mod tests {
         assert_eq!(of(Contract::AddRmsNorm, "2x8", DType::F32), expect(4 * 40, 4 * 32, None));
         let silu = Contract::GatedActivation(GatedActivation::Silu);
         assert_eq!(of(silu, "2x8", DType::F32), expect(64, 32, None));
+        assert_eq!(of(Contract::Softmax, "2x8", DType::Bf16), expect(32, 32, None));
         assert_eq!(of(Contract::Linear, "3x4x5", DType::F32), expect(4 * (12 + 20), 4 * 15, Some(120)));
         assert_eq!(
             of(Contract::GatedLinear(GatedLinear::Silu), "3x4x5", DType::F32),

@@ -22,7 +22,9 @@ pub(crate) fn inputs(contract: Contract, shape: &Shape, dtype: DType) -> Result<
                 vec![floats(&rows, 1.0)?, floats(&rows, 1.0)?, floats(&rows[1..], 1.0)?]
             }
         }
-        Contract::Activation(_) | Contract::GatedActivation(_) => vec![floats(&[of("rows"), of("width")], 3.0)?],
+        Contract::Activation(_) | Contract::GatedActivation(_) | Contract::Softmax => {
+            vec![floats(&[of("rows"), of("width")], 3.0)?]
+        }
         Contract::Rotary => {
             let (seq, half) = (of("seq"), head_dim / 2);
             let [cos, sin] = angles(seq, half, dtype)?;

@@ -12,7 +12,7 @@ pub(crate) fn axes_of(contract: Contract) -> Option<&'static [&'static str]> {
     Some(match contract {
         Contract::RmsNorm | Contract::AddRmsNorm | Contract::LayerNorm => &["rows", "hidden"],
         // The width of the input: a gated activation's output has half of it.
-        Contract::Activation(_) | Contract::GatedActivation(_) => &["rows", "width"],
+        Contract::Activation(_) | Contract::GatedActivation(_) | Contract::Softmax => &["rows", "width"],
         Contract::Rotary => &["batch", "heads", "kv_heads", "seq", "head_dim"],
         Contract::Attention => &["batch", "heads", "kv_heads", "head_dim", "q_len", "kv_len"],
         Contract::AttentionVarlen => &["batch", "heads", "kv_heads", "head_dim", "max_len"],
@@ -30,6 +30,8 @@ fn usual_texts(contract: Contract) -> &'static [&'static str] {
         Contract::RmsNorm | Contract::AddRmsNorm | Contract::LayerNorm => &["1x576", "32x576", "512x2048", "2048x4096"],
         Contract::Activation(_) => &["1x1536", "32x1536", "512x5632"],
         Contract::GatedActivation(_) => &["1x3072", "32x3072", "512x11264"],
+        // The last is the scores of 9 heads over 512 positions.
+        Contract::Softmax => &["32x576", "512x2048", "2048x4096", "4608x512"],
         Contract::Rotary => &["1x9x3x1x64", "1x9x3x32x64", "1x32x8x512x64", "1x32x8x2048x128"],
         Contract::Attention => &["1x9x3x64x1x512", "1x32x8x128x1x4096", "1x9x3x64x512x512"],
         Contract::AttentionVarlen => &["4x9x3x64x256"],

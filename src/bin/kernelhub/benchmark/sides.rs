@@ -5,7 +5,7 @@ use kernelhub::bind::{Contract, GatedActivation, GatedLinear, Rounding};
 use kernelhub::host::candle::call::gated_linear as by_kernel;
 use kernelhub::host::candle::{
     ActivationLayer, Attention, AttentionConfig, CrossEntropy, Embedding, GatedActivationLayer, LayerNorm, Linear,
-    PagedAttention, PagedKvCache, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle, SequenceStarts,
+    PagedAttention, PagedKvCache, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle, SequenceStarts, Softmax,
     VarlenAttention, activation_layer, dtype_of, gated_activation_layer,
 };
 use kernelhub::swap::{SlotSpec, Slots};
@@ -34,6 +34,7 @@ pub(crate) fn host_layer(contract: Contract) -> Option<&'static str> {
         Contract::Rotary => "RotaryEmbedding",
         Contract::Activation(activation) => activation_layer(activation),
         Contract::GatedActivation(activation) => gated_activation_layer(activation),
+        Contract::Softmax => "Softmax",
         Contract::Attention => "FlashAttention",
         Contract::AttentionVarlen => "FlashAttentionVarlen",
         Contract::AttentionPaged => "FlashAttentionPaged",
@@ -80,6 +81,10 @@ pub(crate) fn call(contract: Contract, shape: &Shape, inputs: &[Tensor], slots: 
             } else {
                 GatedActivationLayer::new(activation, half, dtype, slots, "layer")?
             };
+            Box::new(move || one(layer.forward(&x)))
+        }
+        Contract::Softmax => {
+            let (layer, x) = (Softmax::new(shape.of("width"), dtype, slots, "layer")?, input(0));
             Box::new(move || one(layer.forward(&x)))
         }
         Contract::Attention => {
