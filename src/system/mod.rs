@@ -45,7 +45,7 @@ pub use environment::Environment;
 pub use library::LibraryFound;
 pub use mask::Mask;
 pub use os::Libc;
-pub(crate) use table::{Table, printable, printable_up_to};
+pub(crate) use table::{Table, printable, printable_sentence, printable_up_to};
 
 /// What a machine offers, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
