@@ -7,8 +7,10 @@
 //!   process: a look into the cache, verify, and a look-up by digest.
 //! - `first_get` and `first_load`: the same in a process that has loaded nothing, and its `dlopen` with the handshake
 //!   alone. A child process does each once and reports its own clock, so that its start does not count.
-//! - `plan`: `use_kernels` for the 151 slots of a 30-layer Llama, and the 197 of a 28-layer Qwen3 with its norms over
-//!   the heads of Q and K, the kernels being in the process.
+//! - `plan`: `use_kernels` for the 333 layers of a 30-layer Llama, and the 367 of a 28-layer Qwen3 with its norms over
+//!   the heads of Q and K, their groups beside them, the kernels being in the process.
+//! - `swap`: what changes a model between two forwards: kernels off and on again, to training and back, and for the time
+//!   of a call. Each is a plan or two of the Llama's slots, made whole and published.
 
 mod support;
 
@@ -19,11 +21,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput};
-use kernelhub::bind::{Contract, GatedActivation, Rounding};
+use kernelhub::bind::{Contract, GatedActivation, GatedLinear, Rounding};
 use kernelhub::dtype::DType;
 use kernelhub::hub::Hub;
 use kernelhub::resolve::{Candidate, Request, resolve};
-use kernelhub::swap::{KernelConfig, SlotSpec, Slots};
+use kernelhub::swap::{GroupSpec, KernelConfig, SlotSpec, Slots};
 use kernelhub::variant::DeviceKey;
 use kernelhub::verify::verify;
 use support::{PACKS, Registry, ms, repo};
@@ -41,7 +43,8 @@ fn main() -> anyhow::Result<()> {
         candidates(criterion, registry);
         builds(criterion, registry)?;
         first_loads(criterion, registry)?;
-        plan(criterion, registry)
+        plan(criterion, registry)?;
+        swap(criterion, registry)
     })
 }
 
@@ -140,50 +143,89 @@ fn first_loads(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result
     Ok(())
 }
 
-/// The slots of a decoder of `layers` layers: two norms, one rotary embedding, one feed-forward block and one attention
-/// in each, with `qk_norm` two more norms over heads, and the last norm.
-fn decoder_slots(layers: usize, qk_norm: bool) -> Slots {
+/// The slots of a decoder of `layers` layers: two norms, of which all but the first come after an add, the projections
+/// of Q, K and V, which are a group, and that of the output, one rotary embedding, one attention and one feed-forward
+/// block of three layers, of which two are a group, in each, with `qk_norm` two more norms over heads; the embedding, the last norm and the head.
+fn decoder_slots(layers: usize, qk_norm: bool) -> anyhow::Result<Slots> {
     let slots = Slots::new(DeviceKey::Cpu);
-    let claim = |path: String, layer: &str, contract, last_dim| {
-        let spec = SlotSpec {
-            path,
-            layer: layer.to_owned(),
-            contract,
-            dtype: DType::F32,
-            last_dim,
-            trainable: false,
-            options: Vec::new(),
-            rounding: Rounding::F32WeightF32,
-        };
-        // The plan counts slots, held or not.
-        let _slot = slots.slot(spec);
+    let spec = |path: &str, layer: &str, contract, last_dim| SlotSpec {
+        path: path.to_owned(),
+        layer: layer.to_owned(),
+        contract,
+        dtype: DType::F32,
+        last_dim,
+        trainable: false,
+        options: Vec::new(),
+        rounding: Rounding::F32WeightF32,
     };
+    let claim = |path: &str, layer: &str, contract, last_dim| slots.slot(spec(path, layer, contract, last_dim));
+    // The plan counts slots, held or not.
+    let group = |path: &str, (layer, contract, last_dim), members| {
+        slots.group(GroupSpec { fused: spec(path, layer, contract, last_dim), members }).map(drop)
+    };
+    let norm = |path: &str, is_after_add: bool| {
+        let norm = claim(path, "RMSNorm", Contract::RmsNorm, 576);
+        let fused = ("AddRMSNorm", Contract::AddRmsNorm, 576);
+        if is_after_add { group(&format!("{path}.add"), fused, vec![norm]) } else { Ok(()) }
+    };
+    let linear = |path: String, width| claim(&path, "Linear", Contract::Linear, width);
+    claim("model.embed_tokens", "Embedding", Contract::Embedding, 576);
     for index in 0..layers {
-        claim(format!("model.layers.{index}.input_layernorm"), "RMSNorm", Contract::RmsNorm, 576);
-        claim(format!("model.layers.{index}.self_attn.rotary"), "RotaryEmbedding", Contract::Rotary, 64);
+        let path = format!("model.layers.{index}");
+        norm(&format!("{path}.input_layernorm"), index > 0)?;
+        let qkv = ["q", "k", "v"].map(|name| linear(format!("{path}.self_attn.{name}_proj"), 576));
+        group(&format!("{path}.self_attn.qkv"), ("QKVLinear", Contract::Linear, 576), qkv.to_vec())?;
         for name in ["q_norm", "k_norm"].into_iter().filter(|_| qk_norm) {
-            claim(format!("model.layers.{index}.self_attn.{name}"), "RMSNorm", Contract::RmsNorm, 64);
+            claim(&format!("{path}.self_attn.{name}"), "RMSNorm", Contract::RmsNorm, 64);
         }
-        claim(format!("model.layers.{index}.self_attn.attn"), "FlashAttention", Contract::Attention, 64);
-        claim(format!("model.layers.{index}.post_attention_layernorm"), "RMSNorm", Contract::RmsNorm, 576);
+        claim(&format!("{path}.self_attn.rotary_emb"), "RotaryEmbedding", Contract::Rotary, 64);
+        claim(&format!("{path}.self_attn.attn"), "FlashAttention", Contract::Attention, 64);
+        linear(format!("{path}.self_attn.o_proj"), 576);
+        norm(&format!("{path}.post_attention_layernorm"), true)?;
         let gated = Contract::GatedActivation(GatedActivation::Silu);
-        claim(format!("model.layers.{index}.mlp"), "SiluAndMul", gated, 1_536);
+        let gate_up = linear(format!("{path}.mlp.gate_up_proj"), 576);
+        let activation = claim(&format!("{path}.mlp.act_fn"), "SiluAndMul", gated, 1_536);
+        let fused = ("SiluGatedLinear", Contract::GatedLinear(GatedLinear::Silu), 576);
+        group(&format!("{path}.mlp"), fused, vec![gate_up, activation])?;
+        linear(format!("{path}.mlp.down_proj"), 1_536);
     }
-    claim("model.norm".to_owned(), "RMSNorm", Contract::RmsNorm, 576);
-    slots
+    norm("model.norm", true)?;
+    linear("lm_head".to_owned(), 576);
+    Ok(slots)
 }
 
 fn plan(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
     let (hub, config) = (registry.hub()?, KernelConfig::standard()?);
     let mut group: BenchmarkGroup<'_, WallTime> = support::group(criterion, "plan", (ms(200), ms(1_000), 30));
-    for (layers, qk_norm, count) in [(30, false, 151), (28, true, 197)] {
-        let slots = decoder_slots(layers, qk_norm);
+    for (layers, qk_norm, count) in [(30, false, 333), (28, true, 367)] {
+        let slots = decoder_slots(layers, qk_norm)?;
         let report = slots.use_kernels(&hub, &config)?;
         anyhow::ensure!(report.swapped() == count, "not every slot has a kernel: {report}");
         group.bench_function(BenchmarkId::from_parameter(format!("use_kernels, {count} slots")), |bencher| {
             bencher.iter_with_large_drop(|| slots.use_kernels(&hub, &config).expect("planned before"));
         });
     }
+    group.finish();
+    Ok(())
+}
+
+fn swap(criterion: &mut Criterion, registry: &Registry) -> anyhow::Result<()> {
+    let (hub, config) = (registry.hub()?, KernelConfig::standard()?);
+    let slots = decoder_slots(30, false)?;
+    slots.use_kernels(&hub, &config)?;
+    let mut group = support::group(criterion, "swap", (ms(200), ms(1_000), 30));
+    group.bench_function(BenchmarkId::from_parameter("kernels off and on"), |bencher| {
+        bencher.iter_with_large_drop(|| {
+            (slots.disable_kernels(), slots.use_kernels(&hub, &config).expect("planned before"))
+        });
+    });
+    group.bench_function(BenchmarkId::from_parameter("to training and back"), |bencher| {
+        bencher.iter_with_large_drop(|| (slots.train(), slots.eval()));
+    });
+    let other = KernelConfig::builder().kernel("RMSNorm", DeviceKey::Cpu, "kernelhub/rmsnorm@v1:RMSNorm")?.build();
+    group.bench_function(BenchmarkId::from_parameter("other kernels for a call"), |bencher| {
+        bencher.iter(|| slots.with_kernels(&hub, &other, |_| black_box(())).expect("the kernels are there"));
+    });
     group.finish();
     Ok(())
 }

@@ -27,7 +27,7 @@ use kernelhub::variant::Variant;
 const REGISTRY: &str = "KERNELHUB_TEST_REGISTRY";
 
 /// The packs' names below `kernelhub/`.
-pub(crate) const PACKS: [&str; 4] = ["rmsnorm", "rotary", "activation", "flash-attn2"];
+pub(crate) const PACKS: [&str; 6] = ["rmsnorm", "rotary", "activation", "flash-attn2", "linear", "embedding"];
 
 /// A hub with one kernel, `kernelhub-bench/noop@v1:RMSNorm`, whose function does next to nothing: what a call costs is
 /// then the host's part alone.

@@ -1,4 +1,4 @@
-//! Bringing up the four CPU kernels, with everything that was decided on the way.
+//! Bringing up the CPU kernels, with everything that was decided on the way.
 
 use kernelhub::bind::Code;
 use kernelhub::fetch::{FetchOptions, Fetcher, Location};
@@ -10,7 +10,14 @@ use serde_json::{Value, json};
 use super::Options;
 use super::progress::Bar;
 
-const KERNELS: [&str; 4] = ["kernelhub/rmsnorm", "kernelhub/rotary", "kernelhub/activation", "kernelhub/flash-attn2"];
+const KERNELS: [&str; 6] = [
+    "kernelhub/embedding",
+    "kernelhub/rmsnorm",
+    "kernelhub/linear",
+    "kernelhub/rotary",
+    "kernelhub/flash-attn2",
+    "kernelhub/activation",
+];
 
 /// Sums over the kernels.
 #[derive(Default)]
@@ -37,7 +44,7 @@ pub fn hub(options: &Options) -> anyhow::Result<Hub> {
     Ok(builder.build()?)
 }
 
-/// Resolves, fetches, verifies and loads all four, and prints what became of each.
+/// Resolves, fetches, verifies and loads all of them, and prints what became of each.
 pub fn get_all(hub: &Hub) -> anyhow::Result<Totals> {
     let mut totals = Totals::default();
     for repo in KERNELS {

@@ -66,6 +66,10 @@ struct Options {
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
+    // Before anything that starts a thread. Without it the program is slower, and right.
+    if let Err(error) = kernelhub::system::retain_freed_memory(1 << 30) {
+        println!("{error}");
+    }
     let open = || Weights::open(&options.model, options.dtype.dtype(), &Device::Cpu);
     let config = weights::config(&open()?, options.prompt.len() + options.tokens);
     let clock = Instant::now();

@@ -26,6 +26,10 @@ struct Options {
 
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
+    // Before anything that starts a thread. Without it the program is slower, and right.
+    if let Err(error) = kernelhub::system::retain_freed_memory(1 << 30) {
+        eprintln!("{error}");
+    }
     let (model, tokenizer) = options.generate.load().context("cannot load the model")?;
     if options.use_kernels {
         let hub = Hub::builder().build()?;

@@ -12,6 +12,7 @@ pub mod error;
 pub mod generate;
 pub mod model;
 pub mod options;
+pub mod perplexity;
 pub mod rope;
 pub mod sampler;
 pub mod tokenizer;

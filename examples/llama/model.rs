@@ -1,9 +1,9 @@
 //! The decoder: Llama, Qwen2 and Qwen3 by its configuration.
 
-use candle_core::{DType, Device, Module, Tensor};
-use candle_nn::{Embedding, Linear};
+use candle_core::{DType, Device, Tensor};
 use kernelhub::host::candle::{
-    Attention, CausalMasks, GatedMlp, KvCache, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle, device_key_of,
+    Attention, CausalMasks, Embedding, GatedMlp, KvCache, Linear, QkvLinear, RmsNorm, RmsNormConfig, RotaryEmbedding,
+    RotaryStyle, device_key_of,
 };
 use kernelhub::swap::{KernelConfig, KernelProvider, Plan, Report, Slots, SwapError};
 use kernelhub::variant::DeviceKey;
@@ -73,16 +73,17 @@ impl Llama {
         let (dtype, device) = (weights.dtype(), weights.device().clone());
         let tables = rope::tables(&config, config.max_positions, dtype, &device)?;
         let embedding = weights.tensor("model.embed_tokens.weight", &[config.vocabulary, config.hidden])?;
+        let embedding = Embedding::new(embedding, &slots, "model.embed_tokens")?;
         let parts = Parts { weights, config: &config, slots: &slots, tables: &tables, masks: &CausalMasks::default() };
         let layers = (0..config.layers).map(|index| DecoderLayer::load(&parts, index)).collect::<Result<Vec<_>>>()?;
         let norm = parts.norm_after_add("model.norm")?;
         let tied = config.tied.unwrap_or_else(|| !weights.contains("lm_head.weight"));
         let head = if tied {
-            embedding.clone()
+            embedding.weight().clone()
         } else {
             weights.tensor("lm_head.weight", &[config.vocabulary, config.hidden])?
         };
-        let (embedding, head) = (Embedding::new(embedding, config.hidden), Linear::new(head, None));
+        let head = Linear::new(head, None, &slots, "lm_head")?;
         Ok(Self { embedding, layers, norm, head, config, dtype, device, slots })
     }
 
@@ -145,14 +146,14 @@ impl Llama {
         // The norm works row by row, so that only the row that is asked for needs it.
         let last = |x: &Tensor| x.narrow(1, x.dim(1)? - 1, 1)?.squeeze(1);
         let normed = self.norm.forward_add_in(&plan, &last(&hidden.x)?, &last(&hidden.added)?)?.0;
-        Ok(self.head.forward(&normed)?)
+        Ok(self.head.forward_in(&plan, &normed)?)
     }
 
     /// The logits `[batch, seq, vocabulary]` after each of `tokens` `[batch, seq]`. Without a cache, gradients flow.
     pub fn forward_all(&self, tokens: &Tensor, cache: Option<&mut Cache>) -> Result<Tensor> {
         let plan = self.slots.pin();
         let hidden = self.hidden(&plan, tokens, cache)?;
-        Ok(self.head.forward(&self.norm.forward_add_in(&plan, &hidden.x, &hidden.added)?.0)?)
+        Ok(self.head.forward_in(&plan, &self.norm.forward_add_in(&plan, &hidden.x, &hidden.added)?.0)?)
     }
 
     /// The last layer's output, its two parts `[batch, seq, hidden]`.
@@ -167,7 +168,7 @@ impl Llama {
             let text = format!("{seq} tokens after {offset} do not fit a context of {room} tokens");
             return Err(ModelError::Request(text));
         }
-        let embedded = self.embedding.forward(tokens)?;
+        let embedded = self.embedding.forward_in(plan, tokens)?;
         let mut caches = cache.map(|cache| cache.layers.iter_mut());
         let mut hidden = None;
         for layer in &self.layers {
@@ -212,7 +213,7 @@ impl Parts<'_> {
     fn linear(&self, path: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Result<Linear> {
         let weight = self.weights.tensor(&format!("{path}.weight"), &[outputs, inputs])?;
         let bias = bias.then(|| self.weights.tensor(&format!("{path}.bias"), &[outputs])).transpose()?;
-        Ok(Linear::new(weight, bias))
+        Ok(Linear::new(weight, bias, self.slots, path)?)
     }
 }
 
@@ -264,9 +265,7 @@ impl DecoderLayer {
 }
 
 struct SelfAttention {
-    q: Linear,
-    k: Linear,
-    v: Linear,
+    qkv: QkvLinear,
     output: Linear,
     /// Norms over each head of Q and of K.
     qk_norms: Option<(RmsNorm, RmsNorm)>,
@@ -280,7 +279,14 @@ impl SelfAttention {
         let config = parts.config;
         let (hidden, head_dim) = (config.hidden, config.head_dim);
         let (q_width, kv_width) = (config.heads * head_dim, config.kv_heads * head_dim);
-        let project = |name, width| parts.linear(&format!("{path}.{name}"), [width, hidden], config.qkv_bias);
+        let widths = [("q_proj", q_width), ("k_proj", kv_width), ("v_proj", kv_width)];
+        let names = |kind: &str| widths.map(|(name, _)| format!("{path}.{name}.{kind}"));
+        let joined = |[q, k, v]: [String; 3], shapes: [&[usize]; 3]| {
+            parts.weights.fused(&[(&q, shapes[0]), (&k, shapes[1]), (&v, shapes[2])])
+        };
+        let weight = joined(names("weight"), [&[q_width, hidden], &[kv_width, hidden], &[kv_width, hidden]])?;
+        let bias =
+            config.qkv_bias.then(|| joined(names("bias"), [&[q_width], &[kv_width], &[kv_width]])).transpose()?;
         let norm = |name| parts.norm(&format!("{path}.{name}"), head_dim);
         let qk_norms = if config.qk_norm { Some((norm("q_norm")?, norm("k_norm")?)) } else { None };
         let (cos, sin) = parts.tables.clone();
@@ -289,9 +295,7 @@ impl SelfAttention {
         let (heads, kv_heads, dtype) = (config.heads, config.kv_heads, parts.weights.dtype());
         let attention = Attention::new(heads, kv_heads, head_dim, scale, dtype, parts.slots, format!("{path}.attn"))?;
         Ok(Self {
-            q: project("q_proj", q_width)?,
-            k: project("k_proj", kv_width)?,
-            v: project("v_proj", kv_width)?,
+            qkv: QkvLinear::of_merged((weight, bias), widths.map(|(_, width)| width), parts.slots, path)?,
             output: parts.linear(&format!("{path}.o_proj"), [hidden, q_width], config.output_bias)?,
             qk_norms,
             rotary: RotaryEmbedding::new(cos, sin, RotaryStyle::HalfSplit, parts.slots, rotary_path)?,
@@ -301,18 +305,15 @@ impl SelfAttention {
     }
 
     fn forward(&self, plan: &Plan, x: &Tensor, cache: Option<&mut KvCache>, offset: usize) -> Result<Tensor> {
-        let (batch, seq, _) = x.dims3()?;
-        let heads = |projected: Tensor| projected.reshape((batch, seq, (), self.head_dim));
-        let (mut q, mut k) = (heads(self.q.forward(x)?)?, heads(self.k.forward(x)?)?);
-        let v = heads(self.v.forward(x)?)?.transpose(1, 2)?;
+        let [mut q, mut k, v] = self.qkv.forward_heads_in(plan, x, self.head_dim)?;
         if let Some((q_norm, k_norm)) = &self.qk_norms {
             (q, k) = (q_norm.forward_in(plan, &q)?, k_norm.forward_in(plan, &k)?);
         }
-        let (q, k) = self.rotary.forward_in(plan, &q.transpose(1, 2)?, &k.transpose(1, 2)?, offset)?;
+        let (q, k) = self.rotary.forward_in(plan, &q, &k, offset)?;
         let (k, v) = match cache {
             Some(cache) => cache.append(&k, &v)?,
             None => (k, v),
         };
-        Ok(self.output.forward(&self.attention.forward_in(plan, &q, &k, &v, true)?)?)
+        Ok(self.output.forward_in(plan, &self.attention.forward_in(plan, &q, &k, &v, true)?)?)
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use candle_core::quantized::gguf_file::Content;
 use candle_core::safetensors::BufferedSafetensors;
 use candle_core::{DType, Device, Tensor, Var};
+use kernelhub::host::candle::use_huge_pages;
 
 use super::config::Config;
 use super::error::{ModelError, Result};
@@ -22,6 +23,8 @@ pub struct Weights {
     origin: String,
     dtype: DType,
     device: Device,
+    /// Bytes moved into huge pages, where that was asked for.
+    huge: Option<Mutex<usize>>,
     /// Set by [`trainable`](Self::trainable): every tensor handed out, as a variable.
     variables: Option<Mutex<Vec<(String, Var)>>>,
 }
@@ -52,14 +55,22 @@ impl Weights {
     /// Random weights of the size that keeps activations near 1; the same for the same seed.
     pub fn random(config: Config, seed: u64, dtype: DType, device: &Device) -> Self {
         let source = Source::Random { random: Mutex::new(Random::new(seed)) };
-        Self { source, config, origin: "random weights".to_owned(), dtype, device: device.clone(), variables: None }
+        Self {
+            source,
+            config,
+            origin: "random weights".to_owned(),
+            dtype,
+            device: device.clone(),
+            huge: None,
+            variables: None,
+        }
     }
 
     /// Tensors of the right shapes that hold one element each, however large they are: for a model that is planned and
     /// never run.
     pub fn outline(config: Config, dtype: DType) -> Self {
         let (source, device) = (Source::Outline, Device::Cpu);
-        Self { source, config, origin: "no weights".to_owned(), dtype, device, variables: None }
+        Self { source, config, origin: "no weights".to_owned(), dtype, device, huge: None, variables: None }
     }
 
     /// Hands out variables from here on, for training. They are collected in [`variables`](Self::variables).
@@ -67,6 +78,18 @@ impl Weights {
     pub fn trainable(mut self) -> Self {
         self.variables = Some(Mutex::default());
         self
+    }
+
+    /// Moves the tensors that are handed out from here on into huge pages: loading takes longer, and running less.
+    #[must_use]
+    pub fn in_huge_pages(mut self) -> Self {
+        self.huge = Some(Mutex::default());
+        self
+    }
+
+    /// Bytes of tensors in huge pages.
+    pub fn huge_bytes(&self) -> usize {
+        self.huge.as_ref().map_or(0, |bytes| *bytes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The variables handed out so far, with their names; a fused weight has the names of its parts, joined by `+`.
@@ -115,10 +138,12 @@ impl Weights {
 
     /// Several tensors as one, joined along their rows.
     pub fn fused(&self, parts: &[(&str, &[usize])]) -> Result<Tensor> {
-        if matches!(self.source, Source::Outline) {
-            // The layer that takes it copies what does not lie in one piece, and plans by its rows alone.
-            let rows = parts.iter().filter_map(|(_, shape)| shape.first()).sum::<usize>();
-            return Ok(Tensor::zeros((rows, 1), self.dtype, &self.device)?);
+        if let (Source::Outline, [(name, first), ..]) = (&self.source, parts) {
+            let mut shape = first.to_vec();
+            if let Some(rows) = shape.first_mut() {
+                *rows = parts.iter().filter_map(|(_, shape)| shape.first()).sum();
+            }
+            return self.read(name, &shape);
         }
         let tensors = parts.iter().map(|(name, shape)| self.read(name, shape)).collect::<Result<Vec<_>>>()?;
         let names: Vec<_> = parts.iter().map(|(name, _)| *name).collect();
@@ -126,6 +151,9 @@ impl Weights {
     }
 
     fn hand_out(&self, name: &str, tensor: Tensor) -> Result<Tensor> {
+        if let Some(bytes) = &self.huge {
+            *bytes.lock().unwrap_or_else(PoisonError::into_inner) += use_huge_pages(&tensor);
+        }
         let Some(variables) = &self.variables else { return Ok(tensor) };
         let variable = Var::from_tensor(&tensor)?;
         let tensor = variable.as_tensor().clone();
@@ -153,9 +181,6 @@ impl Weights {
                 random_tensor(&mut random, name, shape).map_err(unreadable)?
             }
             Source::Outline => {
-                // As wide as the fused projection before it is made in `fused`.
-                let one = name.ends_with("mlp.down_proj.weight") && shape.len() == 2;
-                let shape = if one { [1, shape[1]].to_vec() } else { shape.to_vec() };
                 return Ok(Tensor::zeros((), self.dtype, &self.device)?.broadcast_as(shape)?);
             }
             Source::Safetensors { shards, shard_of } => {
@@ -207,7 +232,8 @@ impl Weights {
         let mut config = Config::from_gguf(&content.metadata, &origin)?;
         config.tied = Some(!content.tensor_infos.contains_key("output.weight"));
         let source = Source::Gguf { content, file: Mutex::new(file) };
-        let mut weights = Self { source, config, origin, dtype: DType::F32, device: Device::Cpu, variables: None };
+        let mut weights =
+            Self { source, config, origin, dtype: DType::F32, device: Device::Cpu, huge: None, variables: None };
         if weights.contains("rope_freqs.weight") {
             let divisors = weights.read("rope_freqs.weight", &[weights.config.head_dim / 2])?.to_vec1()?;
             weights.config.rope_scaling = RopeScaling::Divisors(divisors);
@@ -232,7 +258,7 @@ impl Weights {
             shards.push(shard);
         }
         let (source, origin) = (Source::Safetensors { shards, shard_of }, path.display().to_string());
-        Ok(Self { source, config, origin, dtype, device: device.clone(), variables: None })
+        Ok(Self { source, config, origin, dtype, device: device.clone(), huge: None, variables: None })
     }
 }
 

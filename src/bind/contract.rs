@@ -57,6 +57,19 @@ impl GatedActivation {
     pub const ALL: [Self; 5] = [Self::Silu, Self::MulAndSilu, Self::Gelu, Self::GeluTanh, Self::Fatrelu];
 }
 
+/// A pair of linear layers of which one gates the other. `gate` is the first one's result, `up` the second one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GatedLinear {
+    /// `silu(gate) * up`.
+    Silu,
+}
+
+impl GatedLinear {
+    /// Every gated linear layer of this version.
+    pub const ALL: [Self; 1] = [Self::Silu];
+}
+
 /// The kind of computation that a layer hands to a kernel.
 ///
 /// Each contract fixes names, roles, shapes and rounding of its parameters; [`Contract::forward`] and
@@ -102,6 +115,11 @@ pub enum Contract {
     ///
     /// Backward (of [`GatedActivation::Silu`] alone): `dx` like `x` from `dy` like `out`.
     GatedActivation(GatedActivation),
+    /// `out = e^x / sum(e^x)` over the last axis, with the greatest element taken out of the exponents first.
+    ///
+    /// `out`, `x`: `[..., width]`. A row with a NaN or an infinity above zero, or of nothing but infinities below, gives
+    /// NaNs.
+    Softmax,
     /// `out = softmax(q k^T * softmax_scale) v` with an online softmax.
     ///
     /// `out`, `q`: `[batch, q_len, heads, head_dim]`; `k`, `v`: `[batch, kv_len, kv_heads, head_dim]`, `heads` a
@@ -129,7 +147,17 @@ pub enum Contract {
     ///
     /// `out`: `[..., out_features]`; `x`: `[..., in_features]`; `weight`: `[out_features, in_features]`; `bias`:
     /// `[out_features]`. Without a bias, nothing is added.
+    ///
+    /// A quantised weight is one more case of this contract: `weight` then holds its codes, in a dtype of their own, and
+    /// what scales them are further optional tensors behind `bias`. A kernel whose `args` lack them takes no such weight,
+    /// as with every option.
     Linear,
+    /// `out = activation(x gate^T + gate_bias) * (x up^T + up_bias)` (see [`GatedLinear`]), rounded once: gate, up
+    /// and what joins them as one layer, whose halves are never written down.
+    ///
+    /// `out`: `[..., d]`; `x`: `[..., in_features]`; `weight`: `[2 * d, in_features]`, the rows of the gate before those
+    /// of up; `bias`: `[2 * d]`, likewise. Without a bias, nothing is added. Quantised weights as in [`Self::Linear`].
+    GatedLinear(GatedLinear),
     /// `out = weight[ids]`, rows copied bit for bit.
     ///
     /// `out`: `[..., hidden]`; `ids`: `[...]`, row-major, `u32` or `i64`, each below `vocab`; `weight`: `[vocab,
@@ -146,7 +174,7 @@ pub enum Contract {
 }
 
 impl Contract {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 23] = [
         Self::RmsNorm,
         Self::Rotary,
         Self::GatedActivation(GatedActivation::Silu),
@@ -163,11 +191,13 @@ impl Contract {
         Self::GatedActivation(GatedActivation::Gelu),
         Self::GatedActivation(GatedActivation::GeluTanh),
         Self::GatedActivation(GatedActivation::Fatrelu),
+        Self::Softmax,
         Self::AttentionVarlen,
         Self::AttentionPaged,
         Self::Linear,
         Self::Embedding,
         Self::CrossEntropy,
+        Self::GatedLinear(GatedLinear::Silu),
     ];
 
     /// Every contract of this version.
@@ -195,10 +225,12 @@ impl Contract {
             Self::GatedActivation(GatedActivation::Gelu) => "gated_activation.gelu",
             Self::GatedActivation(GatedActivation::GeluTanh) => "gated_activation.gelu_tanh",
             Self::GatedActivation(GatedActivation::Fatrelu) => "gated_activation.fatrelu",
+            Self::Softmax => "softmax",
             Self::Attention => "attention",
             Self::AttentionVarlen => "attention.varlen",
             Self::AttentionPaged => "attention.paged",
             Self::Linear => "linear",
+            Self::GatedLinear(GatedLinear::Silu) => "gated_linear.silu",
             Self::Embedding => "embedding",
             Self::CrossEntropy => "cross_entropy",
         }
@@ -222,10 +254,11 @@ impl Contract {
             Self::Activation(_) => table::ACTIVATION,
             Self::GatedActivation(GatedActivation::Fatrelu) => table::FATRELU,
             Self::GatedActivation(_) => table::GATED_ACTIVATION,
+            Self::Softmax => table::SOFTMAX,
             Self::Attention => table::ATTENTION,
             Self::AttentionVarlen => table::ATTENTION_VARLEN,
             Self::AttentionPaged => table::ATTENTION_PAGED,
-            Self::Linear => table::LINEAR,
+            Self::Linear | Self::GatedLinear(_) => table::LINEAR,
             Self::Embedding => table::EMBEDDING,
             Self::CrossEntropy => table::CROSS_ENTROPY,
         }
@@ -259,7 +292,7 @@ impl fmt::Display for Contract {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Activation, Contract, GatedActivation, ParameterKind};
+    use super::{Activation, Contract, GatedActivation, GatedLinear, ParameterKind};
 
     #[test]
     fn every_contract_has_its_own_name() {
@@ -270,7 +303,8 @@ mod tests {
         }
         let activations = Activation::ALL.map(Contract::Activation);
         let gated = GatedActivation::ALL.map(Contract::GatedActivation);
-        for contract in activations.iter().chain(&gated) {
+        let linears = GatedLinear::ALL.map(Contract::GatedLinear);
+        for contract in activations.iter().chain(&gated).chain(&linears) {
             assert!(Contract::all().contains(contract), "{contract}");
         }
         assert_eq!(Contract::from_name("RmsNorm"), None);

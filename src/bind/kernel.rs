@@ -9,8 +9,8 @@ use super::native::{Absent, NativeBinding, NativeRoute};
 use super::parity::Parity;
 use super::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel, BindError,
-    Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerNormKernel, LinearKernel, Parameter,
-    RmsNormKernel, RotaryKernel, Rounding,
+    Contract, CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, GatedLinearKernel, LayerNormKernel,
+    LinearKernel, Parameter, RmsNormKernel, RotaryKernel, Rounding, SoftmaxKernel,
 };
 use crate::digest::Sha256Digest;
 use crate::dtype::DType;
@@ -188,10 +188,12 @@ layer_kernels! {
     Rotary(RotaryKernel) for Contract::Rotary, Rotary;
     Activation(ActivationKernel) for Contract::Activation(_), Activation;
     GatedActivation(GatedActivationKernel) for Contract::GatedActivation(_), GatedActivation;
+    Softmax(SoftmaxKernel) for Contract::Softmax, Softmax;
     Attention(AttentionKernel) for Contract::Attention, Attention;
     AttentionVarlen(AttentionVarlenKernel) for Contract::AttentionVarlen, AttentionVarlen;
     AttentionPaged(AttentionPagedKernel) for Contract::AttentionPaged, AttentionPaged;
     Linear(LinearKernel) for Contract::Linear, Linear;
+    GatedLinear(GatedLinearKernel) for Contract::GatedLinear(_), GatedLinear;
     Embedding(EmbeddingKernel) for Contract::Embedding, Embedding;
     CrossEntropy(CrossEntropyKernel) for Contract::CrossEntropy, CrossEntropy;
 }

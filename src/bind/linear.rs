@@ -46,7 +46,7 @@ impl LinearKernel {
         native.check_option(meta, BIAS, bias.is_none())?;
         let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
         let bias = bias.as_ref();
-        self.check(out, x, weight, bias)?;
+        check_product(meta, 1, [out, x, weight], bias)?;
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let mut bias = bias.map(View::dl_tensor);
         let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias)];
@@ -54,36 +54,6 @@ impl LinearKernel {
         // were checked against the contract and the kernel's limits just above, and a bias is passed only to a function
         // that takes one.
         unsafe { native.call(meta, values) }
-    }
-
-    fn check(&self, out: &View, x: &View, weight: &View, bias: Option<&View>) -> Result<(), BindError> {
-        let meta = &self.meta;
-        let Some((&in_features, rows)) = x.shape().split_last() else {
-            return Err(meta.shape_fault("x", x, "[..., in_features]".to_owned()));
-        };
-        let &[out_features, weight_in] = weight.shape() else {
-            return Err(meta.shape_fault("weight", weight, "[out_features, in_features]".to_owned()));
-        };
-        if weight_in != in_features {
-            let expected = format!("[out_features, in_features] with in_features = {in_features}, as x has");
-            return Err(meta.shape_fault("weight", weight, expected));
-        }
-        if out.shape().split_last() != Some((&out_features, rows)) {
-            let expected = format!("[..., out_features] = {rows:?} and {out_features}");
-            return Err(meta.shape_fault("out", out, expected));
-        }
-        meta.check_supported("x", x)?;
-        for (argument, view) in [("out", out), ("weight", weight)] {
-            meta.check_dtype(argument, view, x.dtype())?;
-            meta.check_rows(argument, view)?;
-        }
-        if let Some(bias) = bias {
-            meta.check_dtype("bias", bias, x.dtype())?;
-            meta.check_shape("bias", bias, &[out_features], "[out_features]")?;
-            meta.check_rows("bias", bias)?;
-        }
-        meta.check_view_width("x", x)?;
-        meta.check_rows("x", x)
     }
 
     /// [`Self::forward`] into memory of its own, row-major with the shape `shape`: `[..., out_features]`.
@@ -99,4 +69,45 @@ impl LinearKernel {
     ) -> Result<Vec<T>, BindError> {
         collect_output(shape, |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x, weight, bias))
     }
+}
+
+/// Checks the tensors of `x weight^T + bias`, whose result has `1 / halves` of the weight's rows as its width.
+pub(super) fn check_product(
+    meta: &LayerMeta,
+    halves: i64,
+    [out, x, weight]: [&View; 3],
+    bias: Option<&View>,
+) -> Result<(), BindError> {
+    let (rows_name, width_name) = if halves == 1 { ("out_features", "out_features") } else { ("2 * d", "d") };
+    let Some((&in_features, rows)) = x.shape().split_last() else {
+        return Err(meta.shape_fault("x", x, "[..., in_features]".to_owned()));
+    };
+    let &[weight_rows, weight_in] = weight.shape() else {
+        return Err(meta.shape_fault("weight", weight, format!("[{rows_name}, in_features]")));
+    };
+    if weight_in != in_features {
+        let expected = format!("[{rows_name}, in_features] with in_features = {in_features}, as x has");
+        return Err(meta.shape_fault("weight", weight, expected));
+    }
+    if weight_rows % halves != 0 {
+        return Err(meta.shape_fault("weight", weight, format!("[{rows_name}, in_features], an even number of rows")));
+    }
+    let width = weight_rows / halves;
+    if out.shape().split_last() != Some((&width, rows)) {
+        let expected = format!("[..., {width_name}] = {rows:?} and {width}");
+        return Err(meta.shape_fault("out", out, expected));
+    }
+    meta.check_supported("x", x)?;
+    for (argument, view) in [("out", out), ("weight", weight)] {
+        meta.check_dtype(argument, view, x.dtype())?;
+        meta.check_rows(argument, view)?;
+    }
+    if let Some(bias) = bias {
+        meta.check_dtype("bias", bias, x.dtype())?;
+        let shape = if halves == 1 { "[out_features]" } else { "[2 * d]" };
+        meta.check_shape("bias", bias, &[weight_rows], shape)?;
+        meta.check_rows("bias", bias)?;
+    }
+    meta.check_view_width("x", x)?;
+    meta.check_rows("x", x)
 }

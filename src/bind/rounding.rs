@@ -116,7 +116,7 @@ impl Tolerance {
             // Differences from the mean; curves that pass through zero, where `1 + tanh` and the error function cancel
             // out.
             Contract::LayerNorm | Contract::Activation(_) | Contract::GatedActivation(_) => (2e-6, 2e-6),
-            Contract::Linear => (1e-5, 2e-6),
+            Contract::Linear | Contract::GatedLinear(_) => (1e-5, 2e-6),
             _ => (1e-5, 4e-6),
         };
         let is_narrow = !matches!(dtype, DType::F32 | DType::F64);

@@ -15,6 +15,11 @@
 //! ([`Kernelized::run`]), or pins the current one outside of a scope, and `forward_in`, which is given it. So no
 //! forward mixes two plans.
 //!
+//! The output of every call is new memory, as everywhere in candle. A program whose outputs are large calls
+//! [`retain_freed_memory`](crate::system::retain_freed_memory) first in `main`, so that they need no fresh pages of the
+//! operating system each time, and one that reads large weights moves them into huge pages ([`use_huge_pages`]); nothing
+//! here does either for the program.
+//!
 //! [`nn`] has the layers under candle's own names and constructors; [`call`] is what a layer of your own is made with.
 //! The guide is `docs/extensible-models.md`.
 
@@ -36,6 +41,7 @@ mod paged_kv_cache;
 mod qkv_linear;
 mod rms_norm;
 mod rotary;
+mod softmax;
 mod spec;
 
 pub use crate::bind::{Activation, GatedActivation, RotaryStyle, Window};
@@ -46,6 +52,7 @@ pub use embedding::Embedding;
 pub use error::LayerError;
 pub use gated_mlp::GatedMlp;
 pub use kernelized::Kernelized;
+pub use kernels::use_huge_pages;
 pub use kv_cache::KvCache;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
@@ -54,6 +61,7 @@ pub use paged_kv_cache::{PagedBatch, PagedKvCache, SequenceId};
 pub use qkv_linear::{Projection, QkvLinear};
 pub use rms_norm::{RmsNorm, RmsNormConfig};
 pub use rotary::RotaryEmbedding;
+pub use softmax::Softmax;
 pub use spec::{device_key_of, dtype_of};
 
 /// The code of the guide, as tests.

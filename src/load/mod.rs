@@ -14,6 +14,7 @@
 //! Before any code of a library runs, its file is asked what it needs, and all that this machine lacks is reported at
 //! once ([`LoadError::Unfit`]); so is what it would share with a kernel that is loaded.
 
+mod crew;
 mod error;
 mod library;
 mod threads;

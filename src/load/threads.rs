@@ -1,13 +1,18 @@
-//! The host's thread pool, as packs see it.
+//! The host's threads, as packs see them.
 //!
-//! One pool per process: packs run their loops on rayon's global pool, which candle uses too, so that a kernel and the
-//! framework around it never compete with two pools for the same cores.
+//! Packs run their loops on a crew of their own: as many threads as rayon's global pool has, the caller among them,
+//! which look out for the next loop for a moment before they sleep. So a kernel and the framework around it never
+//! compete for the cores for long, and `RAYON_NUM_THREADS` holds for both. A loop that finds the crew at work, because
+//! another thread is in one, goes to rayon's pool.
 #![expect(unsafe_code, reason = "calls back into a pack with the context that it passed")]
 
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
 use kernelhub_abi::ParallelBodyFn;
 use rayon::iter::{IndexedParallelIterator as _, IntoParallelIterator as _, ParallelIterator as _};
+
+use super::crew::Crew;
 
 /// A context pointer that may cross threads.
 #[derive(Clone, Copy)]
@@ -25,11 +30,21 @@ impl BodyContext {
     }
 }
 
-/// [`kernelhub_abi::ParallelForFn`] on rayon's global pool.
+/// The crew of the process, started by the first loop.
+fn crew() -> &'static Crew {
+    static CREW: OnceLock<&'static Crew> = OnceLock::new();
+    CREW.get_or_init(|| Crew::start(rayon::current_num_threads().saturating_sub(1)))
+}
+
+/// [`kernelhub_abi::ParallelForFn`] on the host's threads.
 ///
 /// # Safety
 /// `body` may be called with `body_ctx` on any thread, once for each index below `n`, until this returns.
 pub(super) unsafe extern "C" fn parallel_for(_ctx: *mut c_void, n: usize, body: ParallelBodyFn, body_ctx: *mut c_void) {
+    // SAFETY: the caller's contract.
+    if unsafe { crew().run(n, body, body_ctx) } {
+        return;
+    }
     let context = BodyContext(body_ctx);
     // One index per task: a pack has already cut its work into pieces worth a thread.
     (0..n).into_par_iter().with_max_len(1).for_each(|index| {

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ManifestError;
+use super::benchmark::{BenchmarkShape, check_benchmarks};
 use super::shader::check_shader;
 use crate::dtype::DType;
 use crate::names::RelativePath;
@@ -57,6 +58,9 @@ pub struct LayerSpec {
     /// The compute shader of the forward pass. Present in shader packs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shader: Option<ShaderBinding>,
+    /// Shapes at which the publisher measures the layer. Empty: the contract's usual ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub benchmark: Vec<BenchmarkShape>,
 }
 
 /// What a kernel demands of its tensors. Every limit is met by "no demand" when absent.
@@ -124,7 +128,7 @@ impl LayersFile {
     /// # Errors
     /// [`ManifestError::Toml`] for syntax, an unknown key or a missing field, [`ManifestError::Schema`] for another
     /// edition, [`ManifestError::Invalid`] for values outside the format: no layer, a name twice, no dtype, a zero
-    /// limit, a layer with neither a function nor a shader.
+    /// limit, a layer with neither a function nor a shader, a benchmark's shape of nothing.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ManifestError> {
         #[derive(Deserialize)]
         struct Edition {
@@ -190,6 +194,7 @@ pub(super) fn check_layers(layers: &[LayerSpec], origin: &str) -> Result<(), Man
         if let Some(shader) = &layer.shader {
             check_shader(shader, &field("shader"), origin)?;
         }
+        check_benchmarks(layer, index, origin)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! In our own formats (`layers.toml`, manifests, locks) an unknown key is an error: a typing mistake must not silently
 //! drop an option. In `metadata.json`, which newer builders extend, unknown keys are ignored.
 
+mod benchmark;
 mod builtin;
 mod commit;
 mod dependency;
@@ -21,6 +22,7 @@ mod metadata_json;
 mod shader;
 mod strict_json;
 
+pub use benchmark::BenchmarkShape;
 pub use builtin::hub_manifests;
 pub use commit::{Commit, CommitError};
 pub use dependency::{CargoKernels, Dependency, KernelVersion, cargo_kernels, pyproject_kernels};

@@ -10,8 +10,8 @@ use super::scope::{self, Held, ModelNumber};
 use super::{AttentionPath, Mode, Reason, Slot, SlotSpec};
 use crate::bind::{
     ActivationKernel, AddRmsNormKernel, AttentionKernel, AttentionPagedKernel, AttentionVarlenKernel,
-    CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, LayerKernel, LayerNormKernel, LinearKernel,
-    RmsNormKernel, RotaryKernel,
+    CrossEntropyKernel, EmbeddingKernel, GatedActivationKernel, GatedLinearKernel, LayerKernel, LayerNormKernel,
+    LinearKernel, RmsNormKernel, RotaryKernel, SoftmaxKernel,
 };
 use crate::variant::DeviceKey;
 
@@ -223,10 +223,12 @@ faces! {
     rotary: Rotary(RotaryKernel), "a rotary";
     activation: Activation(ActivationKernel), "an activation";
     gated_activation: GatedActivation(GatedActivationKernel), "a gated activation";
+    softmax: Softmax(SoftmaxKernel), "a softmax";
     attention: Attention(AttentionKernel), "an attention";
     attention_varlen: AttentionVarlen(AttentionVarlenKernel), "a varlen attention";
     attention_paged: AttentionPaged(AttentionPagedKernel), "a paged attention";
     linear: Linear(LinearKernel), "a linear";
+    gated_linear: GatedLinear(GatedLinearKernel), "a gated linear";
     embedding: Embedding(EmbeddingKernel), "an embedding";
     cross_entropy: CrossEntropy(CrossEntropyKernel), "a cross-entropy";
 }

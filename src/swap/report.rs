@@ -100,6 +100,12 @@ pub struct GroupReport {
 }
 
 impl GroupReport {
+    /// Whether a kernel took its members together.
+    #[must_use]
+    pub fn is_fused(&self) -> bool {
+        matches!(self.outcome, GroupOutcome::Fused(_))
+    }
+
     pub(super) fn new(specs: &[SlotSpec], group: &Group, outcome: GroupOutcome) -> Self {
         let whole = &specs[group.whole];
         let members = group.members.iter().map(|member| specs[*member].path.clone()).collect();

@@ -9,6 +9,9 @@
 //! vendor's driver, and [`SystemInfo::probe_adapters`] starts the GPU drivers through wgpu, which costs 0.2 s and more.
 //! The price of the split: after the first step alone the devices are unknown, so [`SystemInfo::unprobed`] names every device key that nobody has looked for yet, and reports repeat it.
 //!
+//! [`retain_freed_memory`] and [`use_huge_pages`] are the two things here that are set and not read: how the C library
+//! treats freed memory, and which pages hold it, for programs that ask.
+//!
 //! Invariant: a missing file, library or driver is never an error here. What could not be found is absent; what went
 //! wrong while looking is a sentence in [`SystemInfo::notes`].
 //!
@@ -25,6 +28,7 @@ mod ffi;
 mod library;
 pub mod linker;
 mod mask;
+mod memory;
 mod native;
 mod os;
 mod show;
@@ -44,6 +48,7 @@ pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;
 pub use mask::Mask;
+pub use memory::{RetainError, retain_freed_memory, use_huge_pages};
 pub use os::Libc;
 pub(crate) use table::{Table, printable, printable_sentence, printable_up_to};
 

@@ -9,6 +9,7 @@ mod attention;
 mod files;
 mod gradients;
 mod model;
+mod perplexity;
 mod refusals;
 mod values;
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
 
+#[cfg(feature = "cli")]
+mod benchmark;
 mod bind;
 #[cfg(feature = "cli")]
 mod cli;
@@ -19,6 +21,8 @@ mod drivers;
 mod gpu;
 #[cfg(feature = "cli")]
 mod host_dropin;
+#[cfg(feature = "cli")]
+mod host_llama;
 #[cfg(feature = "cli")]
 mod host_reference;
 #[cfg(feature = "cli")]

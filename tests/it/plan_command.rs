@@ -80,14 +80,14 @@ fn a_device_that_is_not_here_is_resolved_by_name_and_says_so() {
     assert!(text.starts_with("Resolve only: no kernel for cuda can be brought up here."), "{text}");
     assert!(text.contains("145 x RMSNorm          picks org/hopper@v2:Norm\n"), "{text}");
     assert!(text.contains("36 x SiluAndMul       reference: disabled by the configuration"), "{text}");
-    assert!(text.contains("145 of 253 layers are picked a kernel for inference on cuda, by name alone"), "{text}");
+    assert!(text.contains("362 of 471 layers are picked a kernel for inference on cuda, by name alone"), "{text}");
     assert!(text.contains("org/hopper@v2:Norm: its builds are not known: "), "{text}");
 
     let text = ok(&arguments(&["--capability", "86", "--mode", "training|compile", "--json"]));
     let plan: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&plan["resolve_only"], &plan["swapped"], &plan["total"]), (&json!(true), &json!(145), &json!(253)));
+    assert_eq!((&plan["resolve_only"], &plan["swapped"], &plan["total"]), (&json!(true), &json!(362), &json!(471)));
     assert_eq!(plan["report"]["mode"], "training+compile");
-    let first = &plan["report"]["layers"][0];
+    let first = &plan["report"]["layers"][1];
     assert_eq!(
         *first,
         json!({"path": "model.layers.0.input_layernorm", "layer": "RMSNorm",
@@ -161,7 +161,7 @@ fn this_machines_device_is_planned_whole_and_the_switches_are_told() {
     let Some(registry) = embedded::registry() else { return };
     let folder = tempfile::tempdir().unwrap();
     let folder = model(folder.path());
-    let config = "inherit = false\nRMSNorm = 'kernelhub/rmsnorm@v1:RMSNorm'\n'model.layers.0.mlp' = 'Disabled'";
+    let config = "inherit = false\nRMSNorm = 'kernelhub/rmsnorm@v1:RMSNorm'\n'model.layers.0.mlp.act_fn' = 'Disabled'";
     fs::write(folder.join("kernels.toml"), config).unwrap();
     // The user of this home trusts the key of the packs.
     trust::write(&folder.join(".config/kernelhub/policy.toml"), &embedded::policy_text(&registry));
@@ -169,9 +169,9 @@ fn this_machines_device_is_planned_whole_and_the_switches_are_told() {
     let arguments = ["--manifest", &registry, "--json"];
     let output = run(folder, &[], &arguments);
     let plan: Value = serde_json::from_str(&ok(&output)).unwrap();
-    assert_eq!((&plan["resolve_only"], &plan["swapped"], &plan["total"]), (&json!(false), &json!(145), &json!(253)));
+    assert_eq!((&plan["resolve_only"], &plan["swapped"], &plan["total"]), (&json!(false), &json!(145), &json!(471)));
     assert!(plan["config"].as_str().unwrap().ends_with("kernels.toml"), "{plan}");
-    assert_eq!(plan["report"]["layers"][0]["outcome"]["kernel"]["layer"], "RMSNorm");
+    assert_eq!(plan["report"]["layers"][1]["outcome"]["kernel"]["layer"], "RMSNorm");
 
     let output = run(folder, &[("DISABLE_KERNEL_MAPPING", "1")], &arguments);
     let plan: Value = serde_json::from_str(&ok(&output)).unwrap();

@@ -20,6 +20,12 @@ pub(crate) struct Options {
     /// Element type to compute in: f32, bf16 or f16.
     #[arg(long)]
     dtype: Option<String>,
+    /// Measured rounds, of which the median counts.
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Leave memory as the system has it: large outputs are made of fresh pages, and weights lie in small ones.
+    #[arg(long)]
+    fresh_memory: bool,
     /// Open no socket: everything must be here from an earlier run.
     #[arg(long)]
     offline: bool,
@@ -71,6 +77,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     if let Some(dtype) = &options.dtype {
         demo.args(["--dtype", dtype]);
+    }
+    if let Some(runs) = options.runs {
+        demo.args(["--runs", &runs.to_string()]);
+    }
+    if options.fresh_memory {
+        demo.arg("--fresh-memory");
     }
     if options.offline {
         demo.arg("--offline");

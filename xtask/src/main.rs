@@ -2,15 +2,20 @@
 
 #![expect(clippy::print_stdout, reason = "a program that talks to its user")]
 
+mod bench;
 mod demo;
 mod fuzz;
 mod model;
 mod packs;
 mod paths;
+mod peers;
 mod process;
+mod published;
 mod python;
 mod registry;
 mod results;
+mod row;
+mod rows;
 mod server;
 mod test;
 
@@ -40,8 +45,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Swap libraries under the loader, 10,000 times: foreign code must never run.
     Race(fuzz::RaceOptions),
-    /// Run the benchmarks of the library's stages and kernels.
-    Bench(test::BenchOptions),
+    /// Measure the library's stages, and the published set of kernels beside candle, PyTorch and llama.cpp.
+    Bench(bench::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -53,6 +58,6 @@ fn main() -> anyhow::Result<()> {
         Command::BenchVerify(options) => test::bench_verify(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Race(options) => fuzz::race(&options),
-        Command::Bench(options) => test::bench(&options),
+        Command::Bench(options) => bench::run(&options),
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Pack {
     shaders: &'static [&'static str],
 }
 
-pub(crate) const PACKS: [Pack; 8] = [
+pub(crate) const PACKS: [Pack; 9] = [
     Pack {
         name: "rmsnorm",
         description: "RMSNorm, with and without an offset or a residual, and its gradient",
@@ -51,13 +51,19 @@ pub(crate) const PACKS: [Pack; 8] = [
         ],
         shaders: &["silu_and_mul.wgsl"],
     },
+    Pack { name: "softmax", description: "Softmax of rows", functions: &["softmax"], shaders: &[] },
     Pack {
         name: "flash-attn2",
         description: "Attention with an online softmax",
         functions: &["flash_attn", "flash_attn_options", "flash_attn_varlen", "flash_attn_paged"],
         shaders: &[],
     },
-    Pack { name: "linear", description: "Linear layers", functions: &["linear"], shaders: &[] },
+    Pack {
+        name: "linear",
+        description: "Linear layers, plain and gated",
+        functions: &["linear", "silu_gated_linear"],
+        shaders: &[],
+    },
     Pack { name: "embedding", description: "Rows of a table by id", functions: &["embedding"], shaders: &[] },
     Pack {
         name: "cross-entropy",

@@ -12,8 +12,8 @@ use crate::paths;
 
 const BEGIN: &str = "<!-- results -->\n";
 const END: &str = "<!-- /results -->";
-/// The sides that kernel benchmarks compare.
-const SIDES: [&str; 2] = ["kernelhub", "candle"];
+/// The sides that the benchmarks of a forward compare.
+const SIDES: [&str; 2] = ["kernels on", "kernels off"];
 
 /// What criterion says of a benchmark in `benchmark.json`.
 #[derive(Deserialize)]
@@ -90,7 +90,7 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> anyhow::Result<T> {
 }
 
 /// The line on the machine.
-fn machine([before, after]: [Option<String>; 2]) -> String {
+pub(crate) fn machine([before, after]: [Option<String>; 2]) -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = info.lines().find(|line| line.starts_with(name));
@@ -122,7 +122,7 @@ pub(crate) fn load_average() -> Option<String> {
 
 fn tables(measured: &[Measured]) -> String {
     let mut text = String::new();
-    kernels(measured, &mut text);
+    forwards(measured, &mut text);
     calls(measured, &mut text);
     stages(measured, &mut text);
     text.trim_end().to_owned()
@@ -134,24 +134,18 @@ fn is_side(benchmark: &Benchmark) -> Option<usize> {
     SIDES.iter().position(|side| *side == function)
 }
 
-fn kernels(measured: &[Measured], text: &mut String) {
+fn forwards(measured: &[Measured], text: &mut String) {
     let mut cases: BTreeMap<(&str, &str), [Option<f64>; 2]> = BTreeMap::new();
     for Measured { benchmark, median_ns } in measured {
         if let (Some(side), Some(value)) = (is_side(benchmark), &benchmark.value_str) {
             cases.entry((&benchmark.group_id, value)).or_default()[side] = Some(*median_ns);
         }
     }
-    text.push_str("## Kernels\n\n| op | dtype | shape | kernelhub | candle | ratio |\n|---|---|---|---:|---:|---:|\n");
-    let whole = |((op, value), [ours, theirs]): (_, [Option<f64>; 2])| Some((op, value, ours?, theirs?));
-    let mut rows: Vec<(&str, &str, f64, f64)> = cases.into_iter().filter_map(whole).collect();
-    // By size: candle's time is as good a measure of it as any.
-    rows.sort_by(|a, b| {
-        let dtype = |value: &str| value.split(' ').next().map(str::to_owned);
-        (a.0, dtype(b.1)).cmp(&(b.0, dtype(a.1))).then(a.3.total_cmp(&b.3))
-    });
-    for (op, value, ours, theirs) in rows {
-        let (dtype, shape) = value.split_once(' ').unwrap_or(("", value));
-        line(text, &format!("| {op} | {dtype} | {shape} | {} | {} | {:.2} |", time(ours), time(theirs), theirs / ours));
+    text.push_str("## Forwards\n\n| what | case | kernels on | kernels off | ratio |\n|---|---|---:|---:|---:|\n");
+    for ((what, case), sides) in cases {
+        if let [Some(on), Some(off)] = sides {
+            line(text, &format!("| {what} | {case} | {} | {} | {:.2} |", time(on), time(off), off / on));
+        }
     }
     text.push('\n');
 }
@@ -208,7 +202,7 @@ fn calls(measured: &[Measured], text: &mut String) {
 
 fn stages(measured: &[Measured], text: &mut String) {
     text.push_str("## Stages\n\n| stage | of | time | rate |\n|---|---|---:|---:|\n");
-    let order = ["resolve", "verify", "get", "first_get", "first_load", "plan"];
+    let order = ["resolve", "verify", "get", "first_get", "first_load", "plan", "swap"];
     for group in order {
         let mut rows: Vec<_> = measured.iter().filter(|m| m.benchmark.group_id == group).collect();
         // By size or cost, as above.
@@ -232,7 +226,7 @@ fn line(text: &mut String, row: &str) {
 }
 
 /// A time with three digits or so and its unit.
-fn time(nanoseconds: f64) -> String {
+pub(crate) fn time(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
         value if value < 1e3 => (value, "ns"),
         value if value < 1e6 => (value / 1e3, "µs"),

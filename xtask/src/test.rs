@@ -1,12 +1,11 @@
-//! `cargo xtask test` and `cargo xtask bench`.
+//! `cargo xtask test`, and the benchmarks of downloads and of verification.
 
 use std::process::Command;
 
-use anyhow::Context as _;
 use clap::Args;
 
 use crate::process::{cargo, run as run_command};
-use crate::{demo, fuzz, packs, paths, python, registry, results};
+use crate::{demo, fuzz, packs, paths, python, registry};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -66,34 +65,6 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 fn step(name: &str) {
     println!("\n== {name} ==");
-}
-
-#[derive(Args)]
-pub(crate) struct BenchOptions {
-    /// Only benchmarks whose name contains this. `benches/RESULTS.md` then stays as it is.
-    filter: Option<String>,
-}
-
-pub(crate) fn bench(options: &BenchOptions) -> anyhow::Result<()> {
-    registry::build_kernelhub(false)?;
-    packs::build(&registry::kernelhub())?;
-    let mut command = cargo(["bench", "--package", "kernelhub"]);
-    command.env("KERNELHUB_TEST_REGISTRY", paths::registry()).env("KERNELHUB_POLICY", paths::policy());
-    if let Some(filter) = &options.filter {
-        return run_command(command.args(["--", filter]));
-    }
-    // Built apart, so that the load average is the others' and not the compiler's.
-    run_command(&mut cargo(["bench", "--package", "kernelhub", "--no-run"]))?;
-    // The table is of one run: nothing of an earlier one may be left.
-    let old = results::folder();
-    if old.exists() {
-        std::fs::remove_dir_all(&old).with_context(|| format!("cannot remove {}", old.display()))?;
-    }
-    let before = results::load_average();
-    run_command(&mut command)?;
-    let written = results::write([before, results::load_average()])?;
-    println!("wrote {}", written.display());
-    Ok(())
 }
 
 #[derive(Args)]

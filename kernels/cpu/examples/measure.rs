@@ -1,7 +1,7 @@
 //! Times the kernels on one thread, at the shapes of a small and a large decoder, outputs reused.
 //!
-//! `cargo run --release -p kernelhub-cpu --example measure [level] [threads] [filter]`: `portable`, `avx2`, `avx512` or
-//! `best` (default); only functions whose name contains the filter. Prints the least and the median time of a call (the
+//! `cargo run --release -p kernelhub-cpu --example measure [level] [threads] [filter]`: `portable`, `avx2`, `avx512`,
+//! `avx512bf16` or `best` (default); only functions whose name contains the filter. Prints the least and the median time of a call (the
 //! least is what a busy machine disturbs least), and of the least GB/s of bytes read plus written, or GFLOP/s of
 //! products and sums over the visible keys.
 
@@ -24,7 +24,7 @@ use kernelhub_abi::{DLDataType, DLDevice, DLTensor, PackedFn, ParallelBodyFn, TV
 use kernelhub_cpu::{
     Level, add_rms_norm, apply_rotary, cross_entropy, cross_entropy_backward, embedding, flash_attn, force_level, gelu,
     gelu_and_mul, gelu_tanh, kernelhub_set_parallel_for, layer_norm, linear, rms_norm, rms_norm_backward,
-    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward,
+    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward, softmax,
 };
 
 struct Tensor {
@@ -123,6 +123,7 @@ fn main() {
         Some("portable") => Some(Level::Portable),
         Some("avx2") => Some(Level::Avx2),
         Some("avx512") => Some(Level::Avx512),
+        Some("avx512bf16") => Some(Level::Avx512Bf16),
         _ => None,
     };
     assert!(force_level(level), "this CPU lacks {level:?}");
@@ -217,6 +218,7 @@ fn norms(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
         run("add_rms_norm", add_rms_norm, &mut [a, b, c, d, w], &[eps, offset], 4.0);
         run("rms_norm_backward", rms_norm_backward, &mut [a, v, b, c, w], &[eps, offset], 3.0);
         run("layer_norm", layer_norm, &mut [a, b, w, v], &[eps], 2.0);
+        run("softmax", softmax, &mut [a, b], &[], 2.0);
     }
 }
 

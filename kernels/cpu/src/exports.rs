@@ -198,12 +198,28 @@ export!(
     "`gelu_quick(out, x)`: `out = x / (1 + e^-1.702x)`."
 );
 export!(
+    "softmax",
+    softmax,
+    "__tvm_ffi_softmax",
+    ["out", "x"],
+    crate::ops::softmax::call,
+    "`softmax(out, x)`: `out = e^x / sum(e^x)` over the last axis."
+);
+export!(
     "linear",
     linear,
     "__tvm_ffi_linear",
     ["out", "x", "weight", "bias"],
-    crate::ops::linear::call,
+    crate::ops::linear::linear,
     "`linear(out, x, weight, bias)`: `out = x weight^T + bias`."
+);
+export!(
+    "linear",
+    silu_gated_linear,
+    "__tvm_ffi_silu_gated_linear",
+    ["out", "x", "weight", "bias"],
+    crate::ops::linear::silu_gated_linear,
+    "`silu_gated_linear(out, x, weight, bias)`: `out = silu(x gate^T + gate_bias) * (x up^T + up_bias)`."
 );
 export!(
     "embedding",

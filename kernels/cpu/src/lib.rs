@@ -1,5 +1,5 @@
-//! kernelhub's CPU kernel pack: norms, rotary embedding, activations, flash attention, linear layers, embedding and
-//! cross entropy.
+//! kernelhub's CPU kernel pack: norms, rotary embedding, activations, softmax, flash attention, linear layers,
+//! embedding and cross entropy.
 //!
 //! Owns: the kernels and the exported functions of `docs/pack-abi.md`. Refuses: to allocate in a call, to start
 //! threads, to read the environment, to convert layouts (a view that a kernel does not take is an error).
@@ -14,6 +14,7 @@
         feature = "layer-norm",
         feature = "rotary",
         feature = "activation",
+        feature = "softmax",
         feature = "flash-attn2",
         feature = "linear",
         feature = "embedding",

@@ -1,12 +1,13 @@
 //! The `kernelhub` program.
 //!
-//! Exit codes: 0 when what was asked for is there and whole, 1 when it isn't, 2 when the command line is wrong, 3 when
-//! `resolve` has decided and no build fits.
+//! Exit codes: 0 when what was asked for is there and whole, 1 when it isn't, 2 when the command line is wrong, 3 when it
+//! was decided and the answer is no: no build fits, or a benchmark's kernel computes something else than its reference.
 
 // First, so that its macros stand in the standard library's place in every module below.
 #[macro_use]
 mod output;
 
+mod benchmark;
 mod bundle;
 mod cache;
 mod check_abi;
@@ -46,7 +47,7 @@ const EXIT_CODES: &str = "Exit codes:
   0  what was asked for is there and whole
   1  it is not: standard error says why
   2  the command line is wrong
-  3  resolve: every build was decided on, and none fits
+  3  resolve: every build was decided on, and none fits; benchmark: a kernel's results are not the reference's
 
 Results go to standard output; progress, notes and errors to standard error. Colours are used on a terminal only, and \
 never where NO_COLOR is set. KERNELHUB_LOG sets what is logged.";
@@ -104,6 +105,9 @@ enum Command {
     Trust(trust::Options),
     /// Publish a packed kernel to an OCI registry or into a folder.
     Push(push::Options),
+    /// Measure a kernel against the host's own code and against what this machine can do at most. Exit code 3 when its
+    /// results are not the reference's.
+    Benchmark(benchmark::Options),
     /// Say which kernel takes which layer of a model, without running anything.
     Plan(plan::Options),
     /// Answer a prompt with a Llama-family model.
@@ -122,6 +126,7 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("KERNELHUB_LOG").unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(has_colours()).with_writer(std::io::stderr).init();
     let outcome: Result<(), Failure> = match Cli::parse().command {
+        Command::Benchmark(options) => benchmark::run(&options),
         Command::Devices(options) => devices::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Resolve(options) => resolve::run(&options),

@@ -123,6 +123,7 @@ pub(in crate::bind) const LAYER_NORM: &[Parameter] =
 pub(in crate::bind) const ROTARY: &[Parameter] =
     &[input("x1"), input("x2"), input("cos"), input("sin"), output("out1"), output("out2"), flag("conj")];
 pub(in crate::bind) const ACTIVATION: &[Parameter] = &[output("out"), input("x")];
+pub(in crate::bind) const SOFTMAX: &[Parameter] = &[output("out"), input("x")];
 pub(in crate::bind) const GATED_ACTIVATION: &[Parameter] = &[output("out"), input("x")];
 pub(in crate::bind) const GATED_ACTIVATION_BACKWARD: &[Parameter] = &[output("dx"), input("dy"), input("x")];
 pub(in crate::bind) const FATRELU: &[Parameter] = &[output("out"), input("x"), float("threshold")];

@@ -10,7 +10,7 @@ use crate::bind::{
     Activation, ActivationKernel, BindError, Contract, GatedActivation, GatedActivationKernel, Rounding,
 };
 
-fn sigmoid(x: f64) -> f64 {
+pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 

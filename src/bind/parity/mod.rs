@@ -12,6 +12,7 @@ mod activations;
 mod attention;
 mod compare;
 mod error;
+mod gated_linear;
 mod indexed;
 mod linear;
 mod norms;
@@ -19,6 +20,7 @@ mod number;
 mod rotary;
 mod sample;
 mod sequences;
+mod softmax;
 
 use std::sync::{Arc, OnceLock};
 
@@ -85,10 +87,12 @@ impl LayerKernel {
             Self::Rotary(kernel) => rotary::rotary::<T>(kernel, checker),
             Self::Activation(kernel) => activations::activation::<T>(kernel, checker),
             Self::GatedActivation(kernel) => activations::gated::<T>(kernel, checker),
+            Self::Softmax(kernel) => softmax::softmax::<T>(kernel, checker),
             Self::Attention(kernel) => attention::dense::<T>(kernel, checker),
             Self::AttentionVarlen(kernel) => sequences::varlen::<T>(kernel, checker),
             Self::AttentionPaged(kernel) => sequences::paged::<T>(kernel, checker),
             Self::Linear(kernel) => linear::linear::<T>(kernel, checker),
+            Self::GatedLinear(kernel) => gated_linear::gated_linear::<T>(kernel, checker),
             Self::Embedding(kernel) => indexed::embedding::<T>(kernel, checker),
             Self::CrossEntropy(kernel) => indexed::cross_entropy::<T>(kernel, checker),
         }

@@ -32,10 +32,10 @@ use super::spec::check_plan;
 use crate::bind::LayerKernel;
 use crate::swap::{Plan, Slot};
 
-pub use activation::{activation, gated_activation};
+pub use activation::{activation, gated_activation, softmax};
 pub use loss::cross_entropy;
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
-pub use product::linear;
+pub use product::{gated_linear, linear};
 pub use rotary::rotary;
 pub use table::embedding;
 

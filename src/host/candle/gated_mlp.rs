@@ -5,10 +5,11 @@ use candle_nn::Module;
 
 use super::spec::{Claim, check_plan, check_rows, exact_shape, float_dtype, same_dtype};
 use super::{GatedActivationLayer, LayerError, Linear, call, gated_activation_layer, linear};
-use crate::bind::{Contract, GatedActivation, Rounding};
+use crate::bind::{Contract, GatedActivation, GatedLinear, Rounding};
 use crate::swap::{GroupSpec, Mode, Plan, Slot, Slots};
 
 const FUSED: &str = "GatedMLP";
+const FUSED_LINEAR: &str = "SiluGatedLinear";
 
 /// `down(activation(gate(x)) * up(x))`.
 ///
@@ -25,47 +26,55 @@ const FUSED: &str = "GatedMLP";
 /// Weights and input of one floating-point type. Rounding is that of [`GatedActivationLayer`], after each product too.
 #[derive(Debug, Clone)]
 pub struct GatedMlp {
-    /// Both projections, gate first.
-    merged: Option<Tensor>,
-    // Views of `merged` where there is one: a variable that an optimizer steps changes in place, and they with it.
-    gate: Product,
-    up: Product,
-    down: Product,
+    projections: Projections,
+    down: Linear,
     activation: GatedActivationLayer,
-    /// The slot of gate, up and activation together.
-    fused: Option<Slot>,
 }
 
-/// A product, with a slot of its own or without.
+/// The gate and up projections.
 #[derive(Debug, Clone)]
-enum Product {
-    Weight(Tensor),
-    Layer(Linear),
+enum Projections {
+    /// One layer, gate first. The halves are views of its weight: a variable that an optimizer steps changes in place,
+    /// and they with it.
+    One {
+        gate_up: Linear,
+        halves: [Tensor; 2],
+        /// The slot of the layer and the activation together, where a contract has both.
+        fused: Option<Slot>,
+    },
+    /// A layer each.
+    Two {
+        gate: Linear,
+        up: Linear,
+        /// Both weights, gate first, which they are views of.
+        merged: Option<Tensor>,
+        /// The slot of gate, up and activation together.
+        fused: Slot,
+    },
 }
 
-impl Product {
-    fn weight(&self) -> &Tensor {
+impl Projections {
+    /// The weights of both halves.
+    fn weights(&self) -> [&Tensor; 2] {
         match self {
-            Self::Weight(weight) => weight,
-            Self::Layer(layer) => layer.weight(),
+            Self::One { halves: [gate, up], .. } => [gate, up],
+            Self::Two { gate, up, .. } => [gate.weight(), up.weight()],
         }
     }
 
-    fn run(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+    fn merged(&self) -> Option<&Tensor> {
         match self {
-            Self::Weight(weight) => linear::product(x, weight, None),
-            Self::Layer(layer) => layer.forward_in(plan, x),
+            Self::One { gate_up, .. } => Some(gate_up.weight()),
+            Self::Two { merged, .. } => merged.as_ref(),
         }
-    }
-
-    fn has_kernel(&self, plan: &Plan) -> bool {
-        matches!(self, Self::Layer(layer) if plan.kernel(layer.slot()).is_some())
     }
 }
 
 impl GatedMlp {
-    /// A `SwiGLU` block with its weights, `gate_up` being both projections `[2 * intermediate, hidden]`, in the slot
-    /// `path` of the model. The slot's width is `intermediate`, the activation's output.
+    /// A `SwiGLU` block with its weights, `gate_up` being both projections `[2 * intermediate, hidden]`. Its slots are
+    /// `path.gate_up_proj` and `path.down_proj`, both [`Linear`], and `path.act_fn`, the activation, whose width is
+    /// `intermediate`, its output. The first and the activation are the group `path`, known to kernel mappings as
+    /// `SiluGatedLinear`.
     ///
     /// # Errors
     /// A [`LayerError`] when the weights do not fit each other.
@@ -88,7 +97,7 @@ impl GatedMlp {
         if activation == GatedActivation::Fatrelu {
             return Err(LayerError::Threshold { layer: gated_activation_layer(activation) }.into());
         }
-        Self::of_merged(activation, None, gate_up, down, slots, path.into())
+        Self::of_merged(activation, None, gate_up, down, slots, &path.into())
     }
 
     /// A block with `FATReLU`.
@@ -102,7 +111,7 @@ impl GatedMlp {
         slots: &Slots,
         path: impl Into<String>,
     ) -> Result<Self> {
-        Self::of_merged(GatedActivation::Fatrelu, Some(threshold), gate_up, down, slots, path.into())
+        Self::of_merged(GatedActivation::Fatrelu, Some(threshold), gate_up, down, slots, &path.into())
     }
 
     fn of_merged(
@@ -111,18 +120,39 @@ impl GatedMlp {
         gate_up: Tensor,
         down: Tensor,
         slots: &Slots,
-        path: String,
+        path: &str,
     ) -> Result<Self> {
         let intermediate = check_weights(gated_activation_layer(activation), &gate_up, &down)?;
-        let trained: (_, &[&Tensor]) = (down.dtype(), &[&gate_up, &down]);
-        let activation = GatedActivationLayer::claim(activation, threshold, intermediate, trained, slots, path)?;
-        let gate_up = if gate_up.is_contiguous() { gate_up } else { gate_up.contiguous()? };
-        let half = |start| gate_up.narrow(0, start, intermediate).map(Product::Weight);
-        let (gate, up) = (half(0)?, half(intermediate)?);
-        Ok(Self { merged: Some(gate_up), gate, up, down: Product::Weight(down), activation, fused: None })
+        // Elements of a row that are no neighbours would be copied at every call of a kernel. One element that is seen
+        // as all of them, as of a model that is only planned, stays one.
+        let is_dense = matches!(gate_up.stride().last(), Some(0 | 1));
+        let gate_up = if is_dense { gate_up } else { gate_up.contiguous()? };
+        let gate_up = Linear::new(gate_up, None, slots, format!("{path}.gate_up_proj"))?;
+        let half = |start| gate_up.weight().narrow(0, start, intermediate);
+        let halves = [half(0)?, half(intermediate)?];
+        let trained: (_, &[&Tensor]) = (down.dtype(), &[gate_up.weight()]);
+        let act = format!("{path}.act_fn");
+        let activation = GatedActivationLayer::claim(activation, threshold, intermediate, trained, slots, act)?;
+        let fused = if activation.activation() == GatedActivation::Silu {
+            let claim = Claim {
+                layer: FUSED_LINEAR,
+                contract: Contract::GatedLinear(GatedLinear::Silu),
+                dtype: float_dtype(FUSED_LINEAR, "gate_up", gate_up.weight().dtype())?,
+                width: gate_up.weight().dim(1)?,
+                weights: &[],
+                options: &[],
+                rounding: Rounding::Dtype,
+            };
+            let members = [gate_up.slot(), activation.slot()].map(Clone::clone).to_vec();
+            Some(slots.group(GroupSpec { fused: claim.spec(path), members }).map_err(LayerError::from)?)
+        } else {
+            None
+        };
+        let down = Linear::new(down, None, slots, format!("{path}.down_proj"))?;
+        Ok(Self { projections: Projections::One { gate_up, halves, fused }, down, activation })
     }
 
-    /// A block whose every part has a slot: the projections `path.gate_proj`, `path.up_proj` and `path.down_proj` are
+    /// A block whose projections have a slot each: `path.gate_proj`, `path.up_proj` and `path.down_proj` are
     /// [`Linear`], the activation is `path.act_fn`, and the first two with the activation are the group `path`, known
     /// to kernel mappings as `GatedMLP`. A group's kernel is one for the activation, over the one product that candle
     /// makes of the merged projections.
@@ -175,14 +205,13 @@ impl GatedMlp {
         };
         let members = [gate.slot(), up.slot(), activation_layer.slot()].map(Clone::clone).to_vec();
         let fused = slots.group(GroupSpec { fused: claim.spec(path), members }).map_err(LayerError::from)?;
-        let [gate, up, down] = [gate, up, down].map(Product::Layer);
-        Ok(Self { merged, gate, up, down, activation: activation_layer, fused: Some(fused) })
+        Ok(Self { projections: Projections::Two { gate, up, merged, fused }, down, activation: activation_layer })
     }
 
     /// Both projections, `[2 * intermediate, hidden]`, gate first; `None` where they are variables apart.
     #[must_use]
     pub fn gate_up(&self) -> Option<&Tensor> {
-        self.merged.as_ref()
+        self.projections.merged()
     }
 
     /// The weight of the projection back, `[hidden, intermediate]`.
@@ -210,16 +239,48 @@ impl GatedMlp {
             // The output has the shape of the input.
             return Ok(x.clone());
         }
-        self.down.run(plan, &self.gated(plan, x)?)
+        self.down.forward_in(plan, &self.gated(plan, x)?)
     }
 
     /// What goes into the projection back.
     fn gated(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
-        let fused = self.fused.as_ref().filter(|slot| plan.kernel(slot).is_some());
+        match &self.projections {
+            Projections::One { gate_up, fused, .. } => self.gated_at_once(plan, x, gate_up, fused.as_ref()),
+            Projections::Two { gate, up, merged, fused } => {
+                let fused = plan.kernel(fused).map(|_| fused);
+                self.gated_apart(plan, x, [gate, up], (merged.as_ref(), fused))
+            }
+        }
+    }
+
+    fn gated_at_once(&self, plan: &Plan, x: &Tensor, gate_up: &Linear, fused: Option<&Slot>) -> Result<Tensor> {
+        if let Some(fused) = fused
+            && let Some(gated) = call::gated_linear(plan, fused, x, gate_up.weight(), None)?
+        {
+            return Ok(gated);
+        }
+        let inputs = [x, gate_up.weight()];
+        if !call::takes(plan, gate_up.slot(), &inputs) && !call::takes(plan, self.activation.slot(), &inputs) {
+            return self.reference(x);
+        }
+        let joined = gate_up.forward_in(plan, x)?;
+        match self.activation.by_kernel(plan, self.activation.slot(), &joined)? {
+            Some(gated) => Ok(gated),
+            None => self.of_joined(&joined),
+        }
+    }
+
+    fn gated_apart(
+        &self,
+        plan: &Plan,
+        x: &Tensor,
+        [gate, up]: [&Linear; 2],
+        (merged, fused): (Option<&Tensor>, Option<&Slot>),
+    ) -> Result<Tensor> {
         let slot = fused.unwrap_or(self.activation.slot());
-        let is_activated = call::takes(plan, slot, &[x, self.gate.weight(), self.up.weight()]);
-        let have_kernels = self.gate.has_kernel(plan) || self.up.has_kernel(plan);
-        match &self.merged {
+        let is_activated = call::takes(plan, slot, &[x, gate.weight(), up.weight()]);
+        let have_kernels = [gate, up].iter().any(|layer| plan.kernel(layer.slot()).is_some());
+        match merged {
             Some(merged) if is_activated && !have_kernels => {
                 let gate_up = linear::product(x, merged, None)?;
                 match self.activation.by_kernel(plan, slot, &gate_up)? {
@@ -228,7 +289,7 @@ impl GatedMlp {
                 }
             }
             _ if have_kernels || is_activated => {
-                let (gate, up) = (self.gate.run(plan, x)?, self.up.run(plan, x)?);
+                let (gate, up) = (gate.forward_in(plan, x)?, up.forward_in(plan, x)?);
                 if is_activated
                     && let Some(gated) =
                         self.activation.by_kernel(plan, slot, &Tensor::cat(&[&gate, &up], D::Minus1)?)?
@@ -254,7 +315,7 @@ impl GatedMlp {
     }
 
     fn reference(&self, x: &Tensor) -> Result<Tensor> {
-        if let Some(merged) = &self.merged
+        if let Some(merged) = self.projections.merged()
             && x.dtype() == DType::BF16
             && x.device().is_cpu()
         {
@@ -263,8 +324,8 @@ impl GatedMlp {
         }
         // Neighbouring rows once for both products.
         let x = x.contiguous()?;
-        let product = |part: &Product| linear::product(&x, part.weight(), None);
-        self.activation.of_halves(&product(&self.gate)?, &product(&self.up)?)
+        let [gate, up] = self.projections.weights().map(|weight| linear::product(&x, weight, None));
+        self.activation.of_halves(&gate?, &up?)
     }
 
     fn of_joined(&self, gate_up: &Tensor) -> Result<Tensor> {

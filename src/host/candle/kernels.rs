@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use candle_core::{CpuStorage, Error, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, Error, Layout, Result, Shape, Storage, Tensor};
 use half::{bf16, f16};
 
 use crate::bind::{BindError, Element, IndexElement, TensorRef};
@@ -52,6 +52,21 @@ pub(super) fn indices<'a>(storage: &'a CpuStorage, layout: &'a Layout) -> Result
         CpuStorage::U32(elements) => view(elements, layout),
         CpuStorage::I64(elements) => view(elements, layout),
         _ => Err(Error::Msg("indices are u32 or i64".to_owned())),
+    }
+}
+
+/// Moves the memory behind a tensor on the processor into huge pages, all of what it is a view of: see
+/// [`use_huge_pages`](crate::system::use_huge_pages), whose count of bytes this is. For weights, after they were loaded;
+/// 0 for a tensor elsewhere.
+#[must_use]
+pub fn use_huge_pages(tensor: &Tensor) -> usize {
+    let (storage, _) = tensor.storage_and_layout();
+    match &*storage {
+        Storage::Cpu(CpuStorage::F32(elements)) => crate::system::use_huge_pages(elements),
+        Storage::Cpu(CpuStorage::BF16(elements)) => crate::system::use_huge_pages(elements),
+        Storage::Cpu(CpuStorage::F16(elements)) => crate::system::use_huge_pages(elements),
+        Storage::Cpu(CpuStorage::F64(elements)) => crate::system::use_huge_pages(elements),
+        _ => 0,
     }
 }
 

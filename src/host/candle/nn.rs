@@ -15,9 +15,10 @@
 //! | [`gated_mlp`] | `SiluAndMul`, ... |
 //! | [`qkv_linear`] | `Linear`, `QKVLinear` |
 //! | [`rotary`] | `RotaryEmbedding` |
+//! | [`softmax`] | `Softmax` |
 //! | [`cross_entropy`] | `CrossEntropy` |
 //!
-//! The last five are no functions of candle's; the next step for a model that has changed its imports.
+//! The last six are no functions of candle's; the next step for a model that has changed its imports.
 //!
 //! # What has no slot
 //! Free functions ([`ops`], [`rotary_emb`], [`loss`](mod@loss)) and [`Activation`] are candle's own: they stand nowhere
@@ -40,7 +41,7 @@ pub use candle_nn::*;
 pub use builder::VarBuilder;
 pub use constructors::{
     activation, cross_entropy, embedding, gated_mlp, host_rms_norm, layer_norm, layer_norm_no_bias, linear, linear_b,
-    linear_no_bias, qkv_linear, rms_norm, rotary,
+    linear_no_bias, qkv_linear, rms_norm, rotary, softmax,
 };
 pub use layers::{Embedding, LayerNorm, Linear, RmsNorm};
 pub use others::{

@@ -2,12 +2,13 @@
 
 use candle_core::{D, DType, Result, Tensor};
 
-use super::spec::{Claim, check_plan, float_dtype, same_dtype};
+use super::spec::{Claim, check_plan, exact_shape, float_dtype, same_dtype};
 use super::{LayerError, Linear, call, linear};
 use crate::bind::{Contract, Rounding};
 use crate::swap::{GroupSpec, Plan, Slot, Slots};
 
 const LAYER: &str = "QKVLinear";
+const NAMES: [&str; 3] = ["q_proj", "k_proj", "v_proj"];
 
 /// A weight `[out, in]` and a bias `[out]`.
 pub type Projection = (Tensor, Option<Tensor>);
@@ -39,9 +40,8 @@ impl QkvLinear {
     /// A [`LayerError`] when a projection is none by itself, or they differ in `in` or element type, or only some of
     /// them have a bias.
     pub fn new(projections: [Projection; 3], slots: &Slots, path: &str) -> Result<Self> {
-        const NAMES: [&str; 3] = ["q_proj", "k_proj", "v_proj"];
         let [first, ..] = &projections;
-        let dtype = float_dtype(LAYER, "q_proj", first.0.dtype())?;
+        float_dtype(LAYER, "q_proj", first.0.dtype())?;
         let inputs = first.0.dims().last().copied().unwrap_or_default();
         for (name, (weight, bias)) in NAMES.into_iter().zip(&projections) {
             if weight.rank() != 2 || weight.dims().last() != Some(&inputs) {
@@ -59,7 +59,33 @@ impl QkvLinear {
         let trains =
             projections.iter().any(|(weight, bias)| weight.track_op() || bias.as_ref().is_some_and(Tensor::track_op));
         let (parts, merged) = if trains { (projections, None) } else { merge(&projections)? };
-        let has_bias = parts[0].1.is_some();
+        Self::of_parts(parts, merged, slots, path)
+    }
+
+    /// The projections as rows of one weight `[q + k + v, in]`, and of one bias, in the order of `widths`; the rest as
+    /// [`new`](Self::new). A variable stays one: the three are views of it, which an optimizer steps with the whole.
+    ///
+    /// # Errors
+    /// A [`LayerError`] when the weight does not have as many rows as `widths` add up to, or the bias does not go with
+    /// it.
+    pub fn of_merged((weight, bias): Projection, widths: [usize; 3], slots: &Slots, path: &str) -> Result<Self> {
+        let rows = widths.iter().sum::<usize>();
+        if weight.rank() != 2 || weight.dim(0)? != rows {
+            let (expected, actual) = (format!("[{rows}, in], the sum of {widths:?}"), weight.dims().to_vec());
+            return Err(LayerError::Shape { layer: LAYER, tensor: "weight", expected, actual }.into());
+        }
+        float_dtype(LAYER, "weight", weight.dtype())?;
+        if let Some(bias) = &bias {
+            exact_shape(LAYER, ("bias", bias), &[rows], "[q + k + v]")?;
+            same_dtype(LAYER, ("the weight", &weight), ("bias", bias))?;
+        }
+        let merged = (weight, bias);
+        Self::of_parts(parts_of(&merged, widths)?, Some(merged), slots, path)
+    }
+
+    fn of_parts(parts: [Projection; 3], merged: Option<Projection>, slots: &Slots, path: &str) -> Result<Self> {
+        let [(weight, bias), ..] = &parts;
+        let (dtype, inputs, has_bias) = (float_dtype(LAYER, "q_proj", weight.dtype())?, weight.dim(1)?, bias.is_some());
         let mut layers = Vec::with_capacity(3);
         for (name, (weight, bias)) in NAMES.into_iter().zip(parts) {
             layers.push(Linear::new(weight, bias, slots, format!("{path}.{name}"))?);
@@ -100,18 +126,59 @@ impl QkvLinear {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, x: &Tensor) -> Result<[Tensor; 3]> {
+        match self.projected(plan, x)? {
+            Projected::Joined(out) => self.split(&out),
+            Projected::Apart(parts) => Ok(parts),
+        }
+    }
+
+    /// Queries, keys and values of `x` `[batch, seq, in]` as attention takes them, each
+    /// `[batch, its heads, seq, head_dim]`: views of what was projected, without a copy. Under the plan that the model
+    /// pinned.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward), and when `x` has not three axes, or a projection is no whole number of heads.
+    pub fn forward_heads_in(&self, plan: &Plan, x: &Tensor, head_dim: usize) -> Result<[Tensor; 3]> {
+        let (batch, seq, _) = x.dims3()?;
+        for (part, tensor) in self.parts.iter().zip(NAMES) {
+            let shape = part.weight().dims();
+            if head_dim == 0 || shape[0] % head_dim != 0 {
+                let (expected, actual) = (format!("[heads * {head_dim}, in]"), shape.to_vec());
+                return Err(LayerError::Shape { layer: LAYER, tensor, expected, actual }.into());
+            }
+        }
+        let by_head = |out: &Tensor| out.reshape((batch, seq, out.dim(D::Minus1)? / head_dim, head_dim));
+        match self.projected(plan, x)? {
+            Projected::Apart(parts) => {
+                let [q, k, v] = parts.each_ref().map(|part| by_head(part)?.transpose(1, 2));
+                Ok([q?, k?, v?])
+            }
+            Projected::Joined(out) => {
+                // Split by heads and not by elements: what has lost its neighbours would be copied to get its heads.
+                let (out, mut start) = (by_head(&out)?, 0);
+                let [q, k, v] = self.parts.each_ref().map(|part| {
+                    let heads = part.weight().dim(0)? / head_dim;
+                    start += heads;
+                    out.narrow(2, start - heads, heads)?.transpose(1, 2)
+                });
+                Ok([q?, k?, v?])
+            }
+        }
+    }
+
+    fn projected(&self, plan: &Plan, x: &Tensor) -> Result<Projected> {
         check_plan(plan, &self.slot)?;
         self.parts[0].check(x)?;
         if let Some((weight, bias)) = &self.merged
             && let Some(out) = call::linear(plan, &self.slot, x, weight, bias.as_ref())?
         {
-            return self.split(&out);
+            return Ok(Projected::Joined(out));
         }
         let [q, k, v] = &self.parts;
         let is_alone = self.parts.iter().all(|part| plan.kernel(part.slot()).is_none());
         match &self.merged {
             Some(merged) if is_alone => self.products(x, merged),
-            _ => Ok([q.forward_in(plan, x)?, k.forward_in(plan, x)?, v.forward_in(plan, x)?]),
+            _ => Ok(Projected::Apart([q.forward_in(plan, x)?, k.forward_in(plan, x)?, v.forward_in(plan, x)?])),
         }
     }
 
@@ -122,17 +189,20 @@ impl QkvLinear {
     pub fn forward_reference(&self, x: &Tensor) -> Result<[Tensor; 3]> {
         self.parts[0].check(x)?;
         match &self.merged {
-            Some(merged) => self.products(x, merged),
+            Some(merged) => match self.products(x, merged)? {
+                Projected::Joined(out) => self.split(&out),
+                Projected::Apart(parts) => Ok(parts),
+            },
             None => self.apart(x),
         }
     }
 
-    fn products(&self, x: &Tensor, (weight, bias): &Projection) -> Result<[Tensor; 3]> {
+    fn products(&self, x: &Tensor, (weight, bias): &Projection) -> Result<Projected> {
         if x.dtype() == DType::BF16 && x.device().is_cpu() {
             // candle widens the whole memory under a bf16 operand, which would be the merged weight for each part.
-            return self.split(&linear::product(x, weight, bias.as_ref())?);
+            return linear::product(x, weight, bias.as_ref()).map(Projected::Joined);
         }
-        self.apart(x)
+        self.apart(x).map(Projected::Apart)
     }
 
     fn apart(&self, x: &Tensor) -> Result<[Tensor; 3]> {
@@ -153,17 +223,30 @@ impl QkvLinear {
     }
 }
 
+/// What the projections gave.
+enum Projected {
+    /// `[..., q + k + v]`.
+    Joined(Tensor),
+    Apart([Tensor; 3]),
+}
+
 /// One weight and one bias for all, and the parts as views of them.
 fn merge(projections: &[Projection; 3]) -> Result<([Projection; 3], Option<Projection>)> {
     let weight = Tensor::cat(&projections.each_ref().map(|(weight, _)| weight), 0)?;
     let biases: Vec<_> = projections.iter().filter_map(|(_, bias)| bias.as_ref()).collect();
     let bias = if biases.is_empty() { None } else { Some(Tensor::cat(&biases, 0)?) };
+    let [(q, _), (k, _), (v, _)] = projections;
+    let merged = (weight, bias);
+    Ok((parts_of(&merged, [q.dim(0)?, k.dim(0)?, v.dim(0)?])?, Some(merged)))
+}
+
+/// Views of `widths` rows each.
+fn parts_of((weight, bias): &Projection, widths: [usize; 3]) -> Result<[Projection; 3]> {
     let mut start = 0;
-    let [q, k, v] = projections.each_ref().map(|(part, _)| {
-        let width = part.dim(0)?;
+    let [q, k, v] = widths.map(|width| {
         start += width;
         let rows = |whole: &Tensor| whole.narrow(0, start - width, width);
-        Ok::<_, candle_core::Error>((rows(&weight)?, bias.as_ref().map(rows).transpose()?))
+        Ok::<_, candle_core::Error>((rows(weight)?, bias.as_ref().map(rows).transpose()?))
     });
-    Ok(([q?, k?, v?], Some((weight, bias))))
+    Ok([q?, k?, v?])
 }

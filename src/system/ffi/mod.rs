@@ -6,10 +6,14 @@ mod driver;
 mod glibc;
 pub(super) mod level_zero;
 mod libcuda;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod memory;
 mod nvml;
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(super) use glibc::glibc_version;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(super) use memory::{collapse, set_mmap_threshold, set_trim_threshold};
 
 pub(super) use driver::OpenError;
 pub(super) use libcuda::{CAPABILITY_MAJOR, CAPABILITY_MINOR, CudaFailure, LibCuda};

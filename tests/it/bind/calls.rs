@@ -325,3 +325,34 @@ fn linear_checks_every_argument() {
     assert!(matches!(&error, BindError::Option { option: "bias", .. }), "{error:?}");
     assert!(error.to_string().ends_with("does not take bias; it computes only with no bias"), "{error}");
 }
+
+/// The rows of a gated linear layer's weight and bias are those of two layers.
+#[test]
+fn gated_linear_checks_every_argument() {
+    let with: (&str, &str, &[&str]) = ("gated_linear.silu", "count_rms_norm", &["out", "x", "weight", "bias"]);
+    let kernel = counting(with, "arguments", "");
+    let LayerKernel::GatedLinear(kernel) = &*kernel else { panic!("{kernel:?}") };
+    let run = |out: &[usize], x: TensorRef<'_>, weight: TensorRef<'_>, bias: Option<TensorRef<'_>>| {
+        with_output(out, |out| kernel.forward(out, &x, &weight, bias.as_ref()))
+    };
+    let (x, weight, out) = (&[2, 8][..], &[6, 8][..], &[2, 3][..]);
+    refused(run(out, brains(x), ones(weight), None), "x", Dtype);
+    refused(run(out, ones(x), brains(weight), None), "weight", Dtype);
+    refused(run(out, ones(x), ones(weight), Some(brains(&[6]))), "bias", Dtype);
+    refused(run(out, ones(&[2, 7]), ones(weight), None), "weight", Shape);
+    refused(run(out, ones(x), ones(&[7, 8]), None), "weight", Shape);
+    refused(run(out, ones(x), ones(&[8]), None), "weight", Shape);
+    refused(run(&[2, 6], ones(x), ones(weight), None), "out", Shape);
+    refused(run(&[3, 3], ones(x), ones(weight), None), "out", Shape);
+    refused(run(out, ones(x), ones(weight), Some(ones(&[3]))), "bias", Shape);
+    refused(run(out, ones(x), strided(0, weight, &[1, 6]), None), "weight", Layout);
+    refused(run(out, strided(0, x, &[1, 2]), ones(weight), None), "x", Layout);
+    assert!((run(out, ones(x), ones(weight), Some(ones(&[6]))).unwrap() - 1.0).abs() < 0.5);
+    assert!((run(out, ones(x), ones(weight), None).unwrap() - 2.0).abs() < 0.5, "no refused call came through");
+
+    let without: (&str, &str, &[&str]) = ("gated_linear.silu", "count_rms_norm", &["out", "x", "weight"]);
+    let kernel = counting(without, "no bias", "");
+    let LayerKernel::GatedLinear(kernel) = &*kernel else { panic!("{kernel:?}") };
+    let error = with_output(out, |out| kernel.forward(out, &ones(x), &ones(weight), Some(&ones(&[6])))).unwrap_err();
+    assert!(matches!(&error, BindError::Option { option: "bias", .. }), "{error:?}");
+}

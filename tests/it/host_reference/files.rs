@@ -32,11 +32,19 @@ fn tensors() -> HashMap<String, Tensor> {
     Llama::load(&weights).unwrap();
     let mut tensors = HashMap::new();
     for (names, variable) in weights.variables() {
-        let parts: Vec<_> = names.split('+').collect();
-        let chunks = variable.as_tensor().chunk(parts.len(), 0).unwrap();
-        tensors.extend(
-            parts.into_iter().map(str::to_owned).zip(chunks.iter().map(|part| part.force_contiguous().unwrap())),
-        );
+        let (parts, mut start) = (names.split('+').collect::<Vec<_>>(), 0);
+        for part in &parts {
+            // Of what was joined, the keys' and the values' projections are narrower than the rest.
+            let rows = match (parts.len(), part.contains(".k_proj.") || part.contains(".v_proj.")) {
+                (3, true) => 32,
+                (3, false) => 64,
+                (count, _) => variable.dim(0).unwrap() / count,
+            };
+            let rows_of = variable.as_tensor().narrow(0, start, rows).unwrap();
+            tensors.insert((*part).to_owned(), rows_of.force_contiguous().unwrap());
+            start += rows;
+        }
+        assert_eq!(start, variable.dim(0).unwrap(), "{names}");
     }
     tensors
 }

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Result, Tensor, Var};
 use kernelhub::host::candle::{
     Activation, ActivationLayer, CrossEntropy, Embedding, GatedActivation, GatedActivationLayer, GatedMlp, LayerNorm,
-    Linear, QkvLinear, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle,
+    Linear, QkvLinear, RmsNorm, RmsNormConfig, RotaryEmbedding, RotaryStyle, Softmax,
 };
 use kernelhub::swap::Slots;
 
@@ -78,12 +78,14 @@ pub(super) const CASES: &[Case] = &[
     case!("RotaryEmbedding", [2, 3, 4, 8], true, true, rotary_of_queries),
     case!("RotaryEmbedding", [2, 3, 4, 8], true, true, rotary_of_keys),
     case!("Silu", [2, 3, 4, 8], false, true, activation),
+    case!("Softmax", [2, 3, 4, 8], false, true, softmax),
     case!("SiluAndMul", [2, 3, 4, 8], true, true, gated_activation),
     case!("SiluAndMul", [2, 3, 4, 8], true, true, gated_mlp),
     case!("SiluAndMul", [2, 3, 4, 8], true, true, gated_mlp_of_projections),
     case!("Linear", [2, 3, 4, 8], false, true, linear),
     case!("Linear", [2, 3, 4, 8], false, true, linear_without_bias),
     case!("Linear", [2, 3, 4, 8], false, true, qkv_linear),
+    case!("Linear", [2, 3, 4, 8], false, true, qkv_heads),
     case!("Embedding", [1, 2, 2, 3], false, false, embedding),
     case!("CrossEntropy", [1, 5, 2, 6], true, true, cross_entropy),
 ];
@@ -138,6 +140,11 @@ fn activation(slots: &Slots, weights: &mut Weights) -> Forward {
     Box::new(move |x| layer.forward(x))
 }
 
+fn softmax(slots: &Slots, weights: &mut Weights) -> Forward {
+    let layer = Softmax::new(8, weights.dtype, slots, "softmax").unwrap();
+    Box::new(move |x| layer.forward(x))
+}
+
 fn gated_activation(slots: &Slots, weights: &mut Weights) -> Forward {
     let layer = GatedActivationLayer::new(GatedActivation::Silu, 4, weights.dtype, slots, "act").unwrap();
     Box::new(move |x| layer.forward(x))
@@ -173,6 +180,16 @@ fn qkv_linear(slots: &Slots, weights: &mut Weights) -> Forward {
         [projection("q_weight", "q_bias", 6), projection("k_weight", "k_bias", 3), projection("v_weight", "v_bias", 3)];
     let linear = QkvLinear::new(projections, slots, "attention").unwrap();
     Box::new(move |x| Tensor::cat(&linear.forward(x)?, 3))
+}
+
+/// Merged before they were variables: the three are views of one.
+fn qkv_heads(slots: &Slots, weights: &mut Weights) -> Forward {
+    let merged = (weights.get("weight", &[12, 8]), Some(weights.get("bias", &[12])));
+    let (linear, slots) = (QkvLinear::of_merged(merged, [6, 2, 4], slots, "attention").unwrap(), slots.clone());
+    Box::new(move |x| {
+        let [q, k, v] = linear.forward_heads_in(&slots.pin(), &x.flatten(0, 1)?, 2)?;
+        Tensor::cat(&[q, k, v], 1)
+    })
 }
 
 fn embedding(slots: &Slots, weights: &mut Weights) -> Forward {

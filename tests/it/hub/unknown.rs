@@ -18,7 +18,7 @@ fn empty() -> (tempfile::TempDir, Hub) {
 }
 
 /// The kernels of this project, by name.
-const OWN: &str = "activation, cross-entropy, embedding, flash-attn2, layer-norm, linear, rmsnorm, rotary";
+const OWN: &str = "activation, cross-entropy, embedding, flash-attn2, layer-norm, linear, rmsnorm, rotary, softmax";
 
 #[test]
 fn an_unknown_kernel_says_how_to_make_it_known() {

@@ -22,7 +22,7 @@ const PUBLIC_KEY: &str = "kernelhub.pub";
 pub(crate) const NAMES: [&str; 4] = ["rmsnorm", "rotary", "activation", "flash-attn2"];
 
 /// Kernels that a registry of an older build lacks.
-pub(crate) const NEWER: [&str; 4] = ["layer-norm", "linear", "embedding", "cross-entropy"];
+pub(crate) const NEWER: [&str; 5] = ["layer-norm", "linear", "embedding", "cross-entropy", "softmax"];
 
 /// The registry's folder, or `None` with a printed reason.
 pub(crate) fn registry() -> Option<PathBuf> {

@@ -53,11 +53,11 @@ fn the_standard_mapping_takes_every_layer() {
     assert_eq!(reasons(&model.slots().report()), [Reason::KernelsOff]);
     let report = model.use_kernels(hub, &KernelConfig::standard().unwrap()).unwrap();
     let decoders = Config::tiny().layers;
-    assert_eq!((report.total(), report.swapped()), (5 * decoders + 1, 5 * decoders + 1));
+    assert_eq!((report.total(), report.swapped()), (11 * decoders + 3, 11 * decoders + 3));
     assert_eq!(outcomes(&report, "RMSNorm").len(), 2 * decoders + 1);
     // The norms that come after an add may run with it, by the kernel for both.
     let alone = |kernel: &&&KernelIdentity| kernel.layer != "AddRMSNorm";
-    assert_eq!(report.kernels().iter().filter(alone).count(), 4);
+    assert_eq!(report.kernels().iter().filter(alone).count(), 6);
     let text = report.to_string();
     assert!(text.contains("kernelhub/flash-attn2@v1:FlashAttention  tvm-ffi01-cpu-"), "{text}");
     assert!(text.ends_with(&format!("{0} of {0} layers swapped for inference on cpu", report.total())), "{text}");
@@ -125,16 +125,28 @@ fn planning_again_uses_the_same_kernels() {
     assert!(kernels.iter().all(|kernel| *kernel == kernels[0]), "{kernels:?}");
 }
 
+const LAYERS: [&str; 9] = [
+    "AddRMSNorm",
+    "Embedding",
+    "FlashAttention",
+    "Linear",
+    "QKVLinear",
+    "RMSNorm",
+    "RotaryEmbedding",
+    "SiluAndMul",
+    "SiluGatedLinear",
+];
+
 #[test]
 fn a_layer_that_the_model_lacks_suggests_the_near_one() {
     let model = model(DType::F32);
     let error = model.use_kernels(&NoKernels, &config(&[("RmsNorm", "a/b@v1")])).unwrap_err();
     assert!(matches!(&error, SwapError::UnknownLayer { layer, available }
-        if layer == "RmsNorm" && *available == ["AddRMSNorm", "FlashAttention", "RMSNorm", "RotaryEmbedding", "SiluAndMul"]));
+        if layer == "RmsNorm" && *available == LAYERS));
     assert_eq!(
         error.to_string(),
-        "the model has no layer RmsNorm; its layers are AddRMSNorm, FlashAttention, RMSNorm, RotaryEmbedding, \
-         SiluAndMul"
+        "the model has no layer RmsNorm; its layers are AddRMSNorm, Embedding, FlashAttention, Linear, QKVLinear, \
+         RMSNorm, RotaryEmbedding, SiluAndMul, SiluGatedLinear"
     );
     assert_eq!(error.hint().as_deref(), Some("did you mean RMSNorm?"));
 }
@@ -170,7 +182,7 @@ fn a_failing_configuration_leaves_plan_and_report_as_they_were() {
     let elsewhere = KernelConfig::from_toml(&format!("inherit = false\n[SiluAndMul]\ncuda = '{SILU}'"), "x").unwrap();
     let error = model.use_kernels(hub, &elsewhere).unwrap_err();
     assert!(
-        matches!(&error, SwapError::NothingSwapped { device: DeviceKey::Cpu, reasons } if reasons.len() == 4),
+        matches!(&error, SwapError::NothingSwapped { device: DeviceKey::Cpu, reasons } if reasons.len() == 6),
         "{error:?}"
     );
     assert!(error.to_string().contains("SiluAndMul: no kernel is mapped to it on cpu"), "{error}");

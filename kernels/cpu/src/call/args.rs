@@ -7,7 +7,7 @@ use core::fmt;
 use kernelhub_abi::{DLTensor, TVMFFIAny, type_index};
 
 use super::error::{Failed, Kind, fail};
-use super::tensor::{ElementType, IndexType, Tensor};
+use super::tensor::{ElementType, IndexType, Slot, Tensor};
 
 /// The type index of tvm-ffi's own tensor object, which Python passes: a header, and then a `DLTensor`.
 const TENSOR_OBJECT: i32 = 70;
@@ -71,25 +71,29 @@ impl Args<'_> {
         fail(Kind::Type, format_args!("{function}: argument `{name}`: expected {expected}, got {actual}"))
     }
 
-    /// The first `N` arguments, which are tensors, checked as far as each alone can be. They are read into `slots`, in
-    /// place: what a call costs is mostly the moving about of descriptions.
+    /// The first `N` arguments, which are tensors, checked as far as each alone can be. They are described in `slots`,
+    /// in place: what a call costs is mostly the moving about of descriptions.
     #[inline]
-    pub(crate) fn tensors<'t, const N: usize>(&self, slots: &'t mut [Tensor; N]) -> Result<[&'t Tensor; N], Failed> {
+    pub(crate) fn tensors<'t, const N: usize>(&self, slots: &'t mut [Slot; N]) -> Result<[&'t Tensor; N], Failed> {
         for (index, slot) in slots.iter_mut().enumerate() {
             self.tensor(index, slot)?;
         }
-        Ok(slots.each_ref())
+        // SAFETY: each slot was written above.
+        Ok(slots.each_ref().map(|slot| unsafe { slot.assume_init_ref() }))
     }
 
     /// The tensor of positions or lengths at `index`, checked as far as it alone can be.
     pub(crate) fn index_tensor(&self, index: usize) -> Result<Tensor<IndexType>, Failed> {
         let mut slot = Tensor::EMPTY;
-        self.tensor(index, &mut slot)?;
-        Ok(slot)
+        self.tensor(index, &mut slot).copied()
     }
 
-    /// The tensor at `index`, read into `slot`, in place, and checked as far as it alone can be.
-    pub(crate) fn tensor<D: ElementType>(&self, index: usize, slot: &mut Tensor<D>) -> Result<(), Failed> {
+    /// The tensor at `index`, described in `slot`, in place, and checked as far as it alone can be.
+    pub(crate) fn tensor<'t, D: ElementType>(
+        &self,
+        index: usize,
+        slot: &'t mut Slot<D>,
+    ) -> Result<&'t Tensor<D>, Failed> {
         let value = &self.values[index];
         let header = match value.type_index {
             type_index::DL_TENSOR_PTR => 0,
@@ -109,15 +113,15 @@ impl Args<'_> {
         // SAFETY: aligned, not null, and a DLTensor that lives through the call by the calling convention.
         let raw = unsafe { &*pointer };
         // SAFETY: its shape and strides are what they say, by the same convention.
-        unsafe { slot.read(function, name, raw) }
+        unsafe { Tensor::read(slot, function, name, raw) }
     }
 
-    /// Whether there is a tensor at `index`, which is then read into `slot`; None says that there is not.
-    pub(crate) fn optional_tensor(&self, index: usize, slot: &mut Tensor) -> Result<bool, Failed> {
+    /// The tensor at `index`, described in `slot`, if there is one; None says that there is not.
+    pub(crate) fn optional_tensor<'t>(&self, index: usize, slot: &'t mut Slot) -> Result<Option<&'t Tensor>, Failed> {
         if self.values[index].type_index == type_index::NONE {
-            return Ok(false);
+            return Ok(None);
         }
-        self.tensor(index, slot).map(|()| true)
+        self.tensor(index, slot).map(Some)
     }
 
     /// The number at `index`: a Float, or an Int, which is converted.

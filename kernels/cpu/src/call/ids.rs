@@ -21,7 +21,6 @@ pub(crate) enum IdType {
 }
 
 impl ElementType for IdType {
-    const SOME: Self = Self::U32;
     const WORDS: &'static str = "u32 or i64";
 
     fn from_dl(dtype: DLDataType) -> Option<Self> {

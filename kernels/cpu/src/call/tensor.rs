@@ -2,9 +2,11 @@
 
 #![expect(unsafe_code, reason = "reads C structures that the host passes")]
 #![expect(clippy::cast_possible_wrap, reason = "extents came from i64, sizes are 2 and 4")]
+#![expect(clippy::cast_possible_truncation, reason = "a reach fits isize: checked before")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 
 use core::fmt;
+use core::mem::MaybeUninit;
 
 use kernelhub_abi::{DLDataType, DLTensor, device_type, dtype_code};
 
@@ -33,8 +35,6 @@ pub(crate) enum IndexType {
 
 /// A family of element types, of which an argument takes any.
 pub(crate) trait ElementType: Copy + PartialEq + fmt::Display {
-    /// A member, for descriptions of nothing.
-    const SOME: Self;
     /// The members in words.
     const WORDS: &'static str;
 
@@ -45,7 +45,6 @@ pub(crate) trait ElementType: Copy + PartialEq + fmt::Display {
 }
 
 impl ElementType for DType {
-    const SOME: Self = Self::F32;
     const WORDS: &'static str = "f32, bf16 or f16";
 
     fn from_dl(dtype: DLDataType) -> Option<Self> {
@@ -66,7 +65,6 @@ impl ElementType for DType {
 }
 
 impl ElementType for IndexType {
-    const SOME: Self = Self::I32;
     const WORDS: &'static str = "i32";
 
     fn from_dl(dtype: DLDataType) -> Option<Self> {
@@ -103,14 +101,21 @@ pub(crate) struct Tensor<D = DType> {
     data: *mut u8,
     /// The element type.
     pub(crate) dtype: D,
+    /// At most [`MAX_RANK`].
     rank: usize,
-    shape: [usize; MAX_RANK],
-    strides: [isize; MAX_RANK],
+    /// Initialised for each axis, as are the strides: to fill the rest would take as long as all checks.
+    shape: [MaybeUninit<usize>; MAX_RANK],
+    strides: [MaybeUninit<isize>; MAX_RANK],
     /// Addresses of the lowest byte and behind the highest one; equal where the tensor is empty.
     span: (usize, usize),
     /// Whether the elements, if they lie apart, fill the span.
     full: bool,
+    /// Whether the elements lie in row-major order without gaps.
+    dense: bool,
 }
+
+/// Room for a description, see [`Tensor::EMPTY`].
+pub(crate) type Slot<D = DType> = MaybeUninit<Tensor<D>>;
 
 /// A shape or strides as text: `[2, 3]`.
 pub(super) struct List<'a, T>(pub(super) &'a [T]);
@@ -126,29 +131,20 @@ impl<T: fmt::Display> fmt::Display for List<'_, T> {
 }
 
 impl<D: ElementType> Tensor<D> {
-    /// Room for a description: of nothing.
-    pub(crate) const EMPTY: Self = Self {
-        function: "",
-        name: "",
-        data: core::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>(),
-        dtype: D::SOME,
-        rank: 1,
-        shape: [0; MAX_RANK],
-        strides: [0; MAX_RANK],
-        span: (0, 0),
-        full: false,
-    };
+    /// Room for a description, which is written where it stays: to move descriptions about costs more than to check
+    /// them.
+    pub(crate) const EMPTY: Slot<D> = MaybeUninit::uninit();
 
-    /// Describes `raw`; on an error the description is of no use.
+    /// Describes `raw` in `slot`.
     ///
     /// # Safety
     /// `shape` and `strides` point to `ndim` values each, where `ndim` is positive and they are not null.
-    pub(super) unsafe fn read(
-        &mut self,
+    pub(super) unsafe fn read<'t>(
+        slot: &'t mut Slot<D>,
         function: &'static str,
         name: &'static str,
         raw: &DLTensor,
-    ) -> Result<(), Failed> {
+    ) -> Result<&'t Self, Failed> {
         let invalid =
             |text: fmt::Arguments<'_>| fail(Kind::Value, format_args!("{function}: argument `{name}`: {text}"));
         if raw.device.device_type != device_type::CPU {
@@ -170,48 +166,72 @@ impl<D: ElementType> Tensor<D> {
         if rank > 0 && raw.shape.is_null() {
             return Err(invalid(format_args!("expected {rank} extents, got a null shape")));
         }
-        let tensor = self;
-        (tensor.function, tensor.name, tensor.dtype, tensor.rank) = (function, name, dtype, rank);
+        // Field by field: a whole description would be made elsewhere and copied, with the room of all axes.
+        let place = slot.as_mut_ptr();
+        let nowhere = core::ptr::NonNull::<u64>::dangling().as_ptr().cast::<u8>();
+        // SAFETY: fields of a slot that is borrowed to be written. The arrays' elements need no value.
+        let tensor = unsafe {
+            (&raw mut (*place).function).write(function);
+            (&raw mut (*place).name).write(name);
+            (&raw mut (*place).data).write(nowhere);
+            (&raw mut (*place).dtype).write(dtype);
+            (&raw mut (*place).rank).write(rank);
+            (&raw mut (*place).span).write((0, 0));
+            (&raw mut (*place).full).write(false);
+            (&raw mut (*place).dense).write(true);
+            &mut *place
+        };
         for axis in 0..rank {
             // SAFETY: `ndim` extents stand there by the caller's contract.
             let extent = unsafe { raw.shape.add(axis).read_unaligned() };
-            tensor.shape[axis] = usize::try_from(extent)
-                .map_err(|_| invalid(format_args!("expected extents of at least 0, got {extent} in axis {axis}")))?;
+            tensor.shape[axis].write(
+                usize::try_from(extent).map_err(|_| {
+                    invalid(format_args!("expected extents of at least 0, got {extent} in axis {axis}"))
+                })?,
+            );
+            tensor.strides[axis].write(0);
         }
         if tensor.is_empty() {
-            return Ok(());
+            return Ok(tensor);
         }
-        // Null strides mean row-major in DLPack. `next` is the number of elements so far, `reach` the span in elements.
-        let (mut next, mut reach, mut fits) = (1_i64, 1_i64, true);
+        // Null strides mean row-major in DLPack. `next` is the number of elements so far, `low` and `high` the reach in
+        // elements before and behind the first one, that included.
+        let (mut next, mut low, mut high, mut fits) = (1_i64, 0_i64, 1_i64, true);
         for axis in (0..rank).rev() {
             // Came from an i64 above.
-            let extent = tensor.shape[axis] as i64;
+            let extent = tensor.shape()[axis] as i64;
             let stride = if raw.strides.is_null() {
                 next
             } else {
                 // SAFETY: `ndim` strides stand there by the caller's contract.
                 unsafe { raw.strides.add(axis).read_unaligned() }
             };
+            let before = next;
             let (product, overflow) = next.overflowing_mul(extent);
             (next, fits) = (product, fits && !overflow);
             if extent == 1 {
                 // Never used, whatever stands there.
                 continue;
             }
+            tensor.dense &= stride == before;
             let (step, overflow) = (extent - 1).overflowing_mul(stride.wrapping_abs());
             fits &= !overflow && stride != i64::MIN;
+            let reach = if stride < 0 { &mut low } else { &mut high };
             let (sum, overflow) = reach.overflowing_add(step);
-            (reach, fits) = (sum, fits && !overflow);
+            (*reach, fits) = (sum, fits && !overflow);
             match isize::try_from(stride) {
-                Ok(stride) => tensor.strides[axis] = stride,
+                Ok(stride) => {
+                    tensor.strides[axis].write(stride);
+                }
                 Err(_) => fits = false,
             }
         }
-        let largest = isize::MAX as i64 / dtype.size() as i64;
-        if !fits || reach > largest || next > isize::MAX as i64 {
+        let (size, largest) = (dtype.size(), isize::MAX as i64 / dtype.size() as i64);
+        let reach = low.checked_add(high).filter(|&reach| fits && reach <= largest && next <= isize::MAX as i64);
+        let Some(reach) = reach else {
             let shape = List(tensor.shape());
             return Err(invalid(format_args!("shape {shape} with its strides exceeds the address space")));
-        }
+        };
         if raw.data.is_null() {
             return Err(invalid(format_args!("expected data, got a null address for shape {}", List(tensor.shape()))));
         }
@@ -219,25 +239,30 @@ impl<D: ElementType> Tensor<D> {
         let Some(address) = address else {
             return Err(invalid(format_args!("byte offset {} exceeds the address space", raw.byte_offset)));
         };
-        if !address.is_multiple_of(dtype.size()) {
-            let size = dtype.size();
+        if !address.is_multiple_of(size) {
             return Err(invalid(format_args!(
                 "expected an address that is a multiple of {size} bytes for {dtype}, got 0x{address:x}"
             )));
         }
         tensor.data = raw.data.cast::<u8>().with_addr(address);
-        tensor.set_span();
-        Ok(())
+        tensor.full = reach == next;
+        // Both fit: at least 0, and together at most `largest`. A view whose span would wrap is a lie about memory; it
+        // then overlaps nothing.
+        let bytes = |elements: i64| elements.unsigned_abs() as usize * size;
+        tensor.span = (address.wrapping_sub(bytes(low)), address.wrapping_add(bytes(high)));
+        Ok(tensor)
     }
 
     /// The extents, outermost first.
     pub(crate) fn shape(&self) -> &[usize] {
-        &self.shape[..self.rank]
+        // SAFETY: `rank <= MAX_RANK` extents were written, and room for one is laid out as one.
+        unsafe { core::slice::from_raw_parts(self.shape.as_ptr().cast(), self.rank) }
     }
 
     /// The strides in elements; 0 for axes with one element.
     pub(crate) fn strides(&self) -> &[isize] {
-        &self.strides[..self.rank]
+        // SAFETY: `rank <= MAX_RANK` strides were written, and room for one is laid out as one.
+        unsafe { core::slice::from_raw_parts(self.strides.as_ptr().cast(), self.rank) }
     }
 
     /// The extent of the last axis; 1 for rank 0.
@@ -294,11 +319,16 @@ impl<D: ElementType> Tensor<D> {
 
     /// Checks the whole shape.
     pub(crate) fn expect_shape(&self, expected: &[usize], why: &str) -> Result<(), Failed> {
-        if self.shape() == expected {
+        if self.has_shape(expected) {
             return Ok(());
         }
         let (expected, actual) = (List(expected), List(self.shape()));
         Err(self.invalid(format_args!("expected shape {expected} ({why}), got {actual}")))
+    }
+
+    /// Not a comparison of slices, which is a call for a few numbers.
+    fn has_shape(&self, expected: &[usize]) -> bool {
+        self.rank == expected.len() && self.shape().iter().zip(expected).all(|(extent, expected)| extent == expected)
     }
 
     /// Checks the dtype.
@@ -321,18 +351,21 @@ impl<D: ElementType> Tensor<D> {
     /// Checks that no two elements share an address, as an output must. Refuses also the rare layouts of interleaved
     /// axes where that cannot be told axis by axis.
     pub(crate) fn expect_writable(&self) -> Result<(), Failed> {
-        if self.is_empty() {
+        if self.dense || self.is_empty() {
             return Ok(());
         }
         let mut axes = [(0_usize, 0_usize); MAX_RANK];
         let mut count = 0;
         for (&extent, &stride) in self.shape().iter().zip(self.strides()) {
             if extent > 1 {
-                axes[count] = (stride.unsigned_abs(), extent);
+                // Into its place among the lesser ones: there are few, and most come in falling order.
+                let axis = (stride.unsigned_abs(), extent);
+                let place = axes[..count].partition_point(|other| *other < axis);
+                axes.copy_within(place..count, place + 1);
+                axes[place] = axis;
                 count += 1;
             }
         }
-        axes[..count].sort_unstable();
         let mut reach = 0;
         for &(stride, extent) in &axes[..count] {
             if stride <= reach {
@@ -348,29 +381,14 @@ impl<D: ElementType> Tensor<D> {
 
     /// Whether `other` views the same elements in the same order.
     pub(crate) fn same_view(&self, other: &Self) -> bool {
-        self.data == other.data && self.shape() == other.shape() && self.strides() == other.strides()
+        self.data == other.data
+            && self.has_shape(other.shape())
+            && self.strides().iter().zip(other.strides()).all(|(stride, other)| stride == other)
     }
 
     /// Checks that this output is the input `other`, element for element, or lies apart from it.
     pub(crate) fn expect_same_or_apart(&self, other: &Self) -> Result<(), Failed> {
         if self.same_view(other) { Ok(()) } else { self.expect_apart(other) }
-    }
-
-    fn set_span(&mut self) {
-        let size = self.dtype.size();
-        let (mut low, mut high, mut count) = (0, 1, 1);
-        for (&extent, &stride) in self.shape().iter().zip(self.strides()) {
-            let reach = (extent - 1) * stride.unsigned_abs();
-            if stride < 0 {
-                low += reach;
-            } else {
-                high += reach;
-            }
-            count *= extent;
-        }
-        self.full = low + high == count;
-        // A view whose span would wrap is a lie about memory; it then overlaps nothing.
-        self.span = (self.data.addr().wrapping_sub(low * size), self.data.addr().wrapping_add(high * size));
     }
 
     /// Checks that this output does not overlap the input `other`, where both fill their span, so that the spans

@@ -57,19 +57,19 @@ fn expect_rows(per_row: &Tensor, logits: &Tensor, targets: &Tensor<IdType>, igno
 pub(crate) fn forward(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
     let (mut tensors, mut targets) = ([Tensor::EMPTY; 2], Tensor::EMPTY);
     let [loss, logits] = args.tensors(&mut tensors)?;
-    args.tensor(2, &mut targets)?;
+    let targets = args.tensor(2, &mut targets)?;
     let ignored = args.int(3)?;
-    expect_rows(loss, logits, &targets, ignored)?;
+    expect_rows(loss, logits, targets, ignored)?;
     loss.expect_writable()?;
     loss.expect_apart(logits)?;
-    loss.expect_apart(&targets)?;
+    loss.expect_apart(targets)?;
     if loss.is_empty() {
         return Ok(());
     }
     match logits.dtype {
-        DType::F32 => run_forward::<f32>(function, loss, logits, &targets, ignored),
-        DType::Bf16 => run_forward::<bf16>(function, loss, logits, &targets, ignored),
-        DType::F16 => run_forward::<f16>(function, loss, logits, &targets, ignored),
+        DType::F32 => run_forward::<f32>(function, loss, logits, targets, ignored),
+        DType::Bf16 => run_forward::<bf16>(function, loss, logits, targets, ignored),
+        DType::F16 => run_forward::<f16>(function, loss, logits, targets, ignored),
     }
 }
 
@@ -93,23 +93,23 @@ pub(crate) fn backward(function: &'static str, args: &Args<'_>) -> Result<(), Fa
     let (mut tensors, mut targets) = ([Tensor::EMPTY; 3], Tensor::EMPTY);
     let tensors = args.tensors(&mut tensors)?;
     let [dlogits, dloss, logits] = tensors;
-    args.tensor(3, &mut targets)?;
+    let targets = args.tensor(3, &mut targets)?;
     let ignored = args.int(4)?;
-    expect_rows(dloss, logits, &targets, ignored)?;
+    expect_rows(dloss, logits, targets, ignored)?;
     dlogits.expect_shape(logits.shape(), "as `logits`")?;
     dlogits.expect_dtype(logits.dtype, "as `logits`")?;
     dlogits.expect_dense_last()?;
     dlogits.expect_writable()?;
     dlogits.expect_same_or_apart(logits)?;
     dlogits.expect_apart(dloss)?;
-    dlogits.expect_apart(&targets)?;
+    dlogits.expect_apart(targets)?;
     if dlogits.is_empty() {
         return Ok(());
     }
     match logits.dtype {
-        DType::F32 => run_backward::<f32>(function, tensors, &targets, ignored),
-        DType::Bf16 => run_backward::<bf16>(function, tensors, &targets, ignored),
-        DType::F16 => run_backward::<f16>(function, tensors, &targets, ignored),
+        DType::F32 => run_backward::<f32>(function, tensors, targets, ignored),
+        DType::Bf16 => run_backward::<bf16>(function, tensors, targets, ignored),
+        DType::F16 => run_backward::<f16>(function, tensors, targets, ignored),
     }
 }
 

@@ -23,9 +23,9 @@ struct Embedding<T> {
 /// Checks the arguments and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
     let (mut out, mut ids, mut weight) = (Tensor::<DType>::EMPTY, Tensor::<IdType>::EMPTY, Tensor::<DType>::EMPTY);
-    args.tensor(0, &mut out)?;
-    args.tensor(1, &mut ids)?;
-    args.tensor(2, &mut weight)?;
+    let out = args.tensor(0, &mut out)?;
+    let ids = args.tensor(1, &mut ids)?;
+    let weight = args.tensor(2, &mut weight)?;
     weight.expect_rank(2..=2, "[vocab, hidden]")?;
     let &[vocab, hidden] = weight.shape() else {
         return Err(weight.invalid_shape(format_args!("expected rank 2")));
@@ -39,15 +39,15 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
     out.expect_dense_last()?;
     weight.expect_dense_last()?;
     out.expect_writable()?;
-    out.expect_apart(&ids)?;
-    out.expect_apart(&weight)?;
+    out.expect_apart(ids)?;
+    out.expect_apart(weight)?;
     ids.expect_ids(vocab, "vocab", None)?;
     if out.is_empty() {
         return Ok(());
     }
     // What the bits mean is no matter.
     let run = if weight.dtype == DType::F32 { run::<u32> } else { run::<u16> };
-    run(function, &out, &ids, &weight)
+    run(function, out, ids, weight)
 }
 
 fn run<T: Copy>(function: &'static str, out: &Tensor, ids: &Tensor<IdType>, weight: &Tensor) -> Result<(), Failed> {

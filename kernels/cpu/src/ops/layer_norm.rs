@@ -10,7 +10,8 @@ use core::ops::Range;
 use half::{bf16, f16};
 
 use crate::call::{Args, DType, Failed, Job, MAX_RANK, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd, load, store};
+use crate::ops::rows::{head, prefetch_pair, streams};
+use crate::simd::{Element, Simd, load, load2_as, store, store2_as};
 
 /// Sums of squares below this may have lost terms to underflow.
 const TINY: f32 = 1e-30;
@@ -25,13 +26,17 @@ struct LayerNorm<E, W> {
     bias: Option<*const W>,
     hidden: usize,
     eps: f64,
+    /// Whether outputs bypass the cache.
+    stream: bool,
+    /// Whether to ask for the next row while this one is written.
+    ahead: bool,
 }
 
 /// Checks the arguments and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
     let (mut tensors, mut bias) = ([Tensor::EMPTY; 3], Tensor::EMPTY);
     let [out, x, weight] = args.tensors(&mut tensors)?;
-    let bias = args.optional_tensor(3, &mut bias)?.then_some(&bias);
+    let bias = args.optional_tensor(3, &mut bias)?;
     let eps = args.not_negative(4)?;
     x.expect_rank(1..=MAX_RANK, "[.., hidden]")?;
     out.expect_shape(x.shape(), "as `x`")?;
@@ -71,6 +76,7 @@ fn run<E: Element, W: Element>(
     bias: Option<&Tensor>,
     eps: f64,
 ) -> Result<(), Failed> {
+    let bytes = 2 * x.len() * size_of::<E>();
     let job = LayerNorm::<E, W> {
         rows: RowMap::new([out, x]),
         out: out.data(),
@@ -79,9 +85,11 @@ fn run<E: Element, W: Element>(
         bias: bias.map(|bias| bias.data::<W>().cast_const()),
         hidden: x.last(),
         eps,
+        stream: streams(bytes) && !out.same_view(x),
+        ahead: streams(bytes),
     };
     // About 35 bytes per nanosecond from the nearer caches.
-    launch(function, &job, job.rows.len(), (2 * x.len() * size_of::<E>()) as u64 / 35)
+    launch(function, &job, job.rows.len(), bytes as u64 / 35)
 }
 
 /// A row becomes `(x - center - shift) * factor * weight + bias`. Mean = center + shift: the shift is what the mean in
@@ -100,53 +108,55 @@ unsafe impl<E: Element, W: Element> Job for LayerNorm<E, W> {
         let mut cursor = self.rows.cursor(items.start);
         for _ in items {
             let [to, from] = cursor.offsets;
+            cursor.advance();
             // SAFETY: the row's offset lies inside the checked tensor.
             let x = unsafe { self.x.offset(from) };
+            // SAFETY: likewise; behind the last row the first one comes again.
+            let next = unsafe { self.x.offset(cursor.offsets[1]) };
             // SAFETY: likewise.
             let out = unsafe { self.out.offset(to) };
             // SAFETY: a row of `hidden` elements starts there, dense.
             match unsafe { self.moments(s, x) } {
                 // SAFETY: likewise, as do weight and bias.
-                Some(moments) => unsafe { self.write(s, x, out, &moments) },
+                Some(moments) => unsafe { self.write(s, x, out, &moments, next) },
                 // SAFETY: likewise.
                 None => unsafe { self.wide(x, out) },
             }
-            cursor.advance();
+        }
+        if self.stream {
+            s.fence();
         }
     }
 }
 
 impl<E: Element, W: Element> LayerNorm<E, W> {
-    /// The sums of `f` over the row, of two kinds.
+    /// The sums of the row's distances from `center`, and of their squares.
     ///
     /// # Safety
     /// `hidden` elements are readable at `x`.
     #[inline(always)]
-    unsafe fn sums<S: Simd>(&self, s: S, x: *const E, center: f32, squares: bool) -> [f32; 2] {
+    unsafe fn sums<S: Simd>(&self, s: S, x: *const E, center: f32) -> [f32; 2] {
         let (lanes, hidden) = (S::LANES, self.hidden);
         let (zero, center) = (s.splat(0.0), s.splat(center));
         let (mut first, mut second) = ([zero; 4], [zero; 4]);
         let mut i = 0;
         while i + 4 * lanes <= hidden {
-            for (j, (first, second)) in first.iter_mut().zip(&mut second).enumerate() {
-                // SAFETY: `i + 4 * LANES <= hidden`.
-                let value = s.sub(unsafe { E::load(s, x.add(i + j * lanes)) }, center);
+            // SAFETY: `i + 4 * LANES <= hidden`.
+            let values = unsafe { [E::load2(s, x.add(i)), E::load2(s, x.add(i + 2 * lanes))] };
+            for ((first, second), value) in first.iter_mut().zip(&mut second).zip(values.as_flattened()) {
+                let value = s.sub(*value, center);
                 *first = s.add(*first, value);
-                if squares {
-                    *second = s.fma(value, value, *second);
-                }
+                *second = s.fma(value, value, *second);
             }
             i += 4 * lanes;
         }
         while i < hidden {
             let count = lanes.min(hidden - i);
             // SAFETY: `count` elements stand at `i`.
-            let value = s.sub(unsafe { E::load_part(s, x.add(i), count) }, center);
+            let value = s.sub(unsafe { load(s, x.add(i), count) }, center);
             let value = s.keep_first(value, count, 0.0);
             first[0] = s.add(first[0], value);
-            if squares {
-                second[0] = s.fma(value, value, second[0]);
-            }
+            second[0] = s.fma(value, value, second[0]);
             i += lanes;
         }
         let first = s.add(s.add(first[0], first[1]), s.add(first[2], first[3]));
@@ -161,15 +171,24 @@ impl<E: Element, W: Element> LayerNorm<E, W> {
     #[inline(always)]
     unsafe fn moments<S: Simd>(&self, s: S, x: *const E) -> Option<Moments> {
         let count = self.hidden as f64;
+        // The mean of the first few is near enough to that of all: sums around it lose no more digits than the distance
+        // is large beside the deviation.
+        let few = S::LANES.min(self.hidden);
+        // SAFETY: the first elements of the row.
+        let mut center = s.sum(unsafe { load(s, x, few) }) / few as f32;
         // SAFETY: by this function's contract.
-        let [sum, _] = unsafe { self.sums(s, x, 0.0, false) };
-        let center = (f64::from(sum) / count) as f32;
-        // SAFETY: by this function's contract.
-        let [rest, squares] = unsafe { self.sums(s, x, center, true) };
+        let [mut sum, mut squares] = unsafe { self.sums(s, x, center) };
+        let mut shift = f64::from(sum) / count;
+        if f64::from(squares) < 2.0 * count * shift * shift {
+            // Farther than the deviation: again, around the mean.
+            center += shift as f32;
+            // SAFETY: by this function's contract.
+            [sum, squares] = unsafe { self.sums(s, x, center) };
+            shift = f64::from(sum) / count;
+        }
         if !squares.is_finite() || (squares < TINY && self.eps < LARGE_EPS) {
             return None;
         }
-        let shift = f64::from(rest) / count;
         let variance = (f64::from(squares) / count - shift * shift).max(0.0);
         Some(Moments { center, shift: shift as f32, factor: (1.0 / (variance + self.eps).sqrt()) as f32 })
     }
@@ -177,24 +196,52 @@ impl<E: Element, W: Element> LayerNorm<E, W> {
     /// # Safety
     /// `hidden` elements are readable at `x`, the weight and the bias, and writable at `out`, which is `x` or apart.
     #[inline(always)]
-    unsafe fn write<S: Simd>(&self, s: S, x: *const E, out: *mut E, moments: &Moments) {
+    unsafe fn write<S: Simd>(&self, s: S, x: *const E, out: *mut E, moments: &Moments, next: *const E) {
+        let (pair, hidden) = (2 * S::LANES, self.hidden);
         let (center, shift, factor) = (s.splat(moments.center), s.splat(moments.shift), s.splat(moments.factor));
+        let normal = |value| s.mul(s.sub(s.sub(value, center), shift), factor);
         let mut i = 0;
-        while i < self.hidden {
-            let count = S::LANES.min(self.hidden - i);
-            // SAFETY: `count` elements stand at `i`.
-            let value = unsafe { load(s, x.add(i), count) };
-            let value = s.mul(s.sub(s.sub(value, center), shift), factor);
-            // SAFETY: likewise.
-            let weight = unsafe { load(s, self.weight.add(i), count) };
-            let value = match self.bias {
+        let mut end = head::<S, E>(self.stream, out, hidden);
+        loop {
+            while i < end {
+                let count = S::LANES.min(end - i);
+                // SAFETY: `count` elements stand at `i`.
+                let value = normal(unsafe { load(s, x.add(i), count) });
                 // SAFETY: likewise.
-                Some(bias) => s.fma(value, weight, unsafe { load(s, bias.add(i), count) }),
-                None => s.mul(value, weight),
-            };
-            // SAFETY: likewise.
-            unsafe { store(s, out.add(i), value, count) };
-            i += S::LANES;
+                let weight = unsafe { load(s, self.weight.add(i), count) };
+                let value = match self.bias {
+                    // SAFETY: likewise.
+                    Some(bias) => s.fma(value, weight, unsafe { load(s, bias.add(i), count) }),
+                    None => s.mul(value, weight),
+                };
+                // SAFETY: likewise.
+                unsafe { store(s, out.add(i), value, count) };
+                i += count;
+            }
+            while i + pair <= hidden {
+                if self.ahead {
+                    prefetch_pair::<S, E>(next, i);
+                }
+                // SAFETY: `i + 2 * LANES <= hidden`.
+                let [a, b] = unsafe { load2_as::<S, E, W>(s, x.add(i)) };
+                // SAFETY: likewise.
+                let [v, w] = unsafe { W::load2(s, self.weight.add(i)) };
+                let values = match self.bias {
+                    Some(bias) => {
+                        // SAFETY: likewise.
+                        let [c, d] = unsafe { W::load2(s, bias.add(i)) };
+                        [s.fma(normal(a), v, c), s.fma(normal(b), w, d)]
+                    }
+                    None => [s.mul(normal(a), v), s.mul(normal(b), w)],
+                };
+                // SAFETY: likewise; where it streams, whole vectors begin behind the head, and so does every step.
+                unsafe { store2_as::<S, E, W>(s, out.add(i), values, self.stream) };
+                i += pair;
+            }
+            if i == hidden {
+                return;
+            }
+            end = hidden;
         }
     }
 

@@ -14,14 +14,19 @@ pub(crate) mod embedding;
 pub(crate) mod layer_norm;
 #[cfg(feature = "linear")]
 pub(crate) mod linear;
-#[cfg(any(feature = "flash-attn2", feature = "linear"))]
+#[cfg(feature = "flash-attn2")]
 mod multiply;
 #[cfg(feature = "rmsnorm")]
 pub(crate) mod rms_norm;
 #[cfg(feature = "rotary")]
 pub(crate) mod rotary;
-
-/// From this many bytes moved on, outputs bypass the cache: they would push the inputs out of it, and each line would
-/// be read before it is overwritten.
-#[cfg(any(feature = "rmsnorm", feature = "rotary", feature = "activation"))]
-const STREAM_BYTES: usize = 48 << 20;
+#[cfg(any(
+    feature = "rmsnorm",
+    feature = "layer-norm",
+    feature = "rotary",
+    feature = "activation",
+    feature = "softmax"
+))]
+mod rows;
+#[cfg(feature = "softmax")]
+pub(crate) mod softmax;

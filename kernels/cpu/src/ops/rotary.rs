@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "reads and writes rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
-#![expect(clippy::similar_names, reason = "x1, x2, out1, out2 are the contract's names")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 #![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
 #![expect(clippy::many_single_char_names, reason = "short names for vectors in formulas")]
@@ -11,12 +10,15 @@ use core::ops::Range;
 
 use half::{bf16, f16};
 
-use super::STREAM_BYTES;
+use super::rows::{head, streams};
 use crate::call::{Args, DType, Failed, Job, Tensor, launch};
-use crate::simd::{Element, Simd};
+use crate::simd::{Element, Simd, load2_as, store2_as};
 
-/// Positions that are one item of work: their rows of all heads are near each other in a cache.
+/// Positions that are one item of work, where the heads of a position are neighbours.
 const BLOCK: usize = 8;
+/// Positions of one head that are one item of work, where the positions of a head are neighbours: a stretch long enough
+/// for pages and prefetching, while the tables' rows stay in a near cache for the next head.
+const HEAD_BLOCK: usize = 64;
 /// Axes after normalisation: batch, seq, heads, half.
 const AXES: usize = 4;
 
@@ -46,6 +48,11 @@ struct Rotary<E, C> {
     shape: [usize; AXES],
     layout: Layout,
     conj: bool,
+    /// Whether an item is of one head.
+    by_head: bool,
+    /// Positions of an item.
+    block: usize,
+    /// Items along the positions.
     blocks: usize,
     stream: bool,
 }
@@ -64,8 +71,7 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
         cos.expect_dtype(x1.dtype, "as `x1`, or f32")?;
     }
     sin.expect_dtype(cos.dtype, "as `cos`")?;
-    let mut shape = [1; AXES];
-    shape[AXES - x1.shape().len()..].copy_from_slice(x1.shape());
+    let shape = last_axes(x1.shape(), 1);
     let table_strides = [table_strides(cos, x1, shape)?, table_strides(sin, x1, shape)?];
     out1.expect_writable()?;
     out2.expect_writable()?;
@@ -95,6 +101,16 @@ pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed
         (DType::F16, _) => run::<f16, f16>,
     };
     run(function, [x1, x2, out1, out2], [cos, sin], table_strides, shape, conj)
+}
+
+/// The axes of a tensor of rank 3 or 4, `missing` for those that it lacks. Not a copy of a slice, which would be a call
+/// for a few numbers.
+fn last_axes<T: Copy>(axes: &[T], missing: T) -> [T; AXES] {
+    match *axes {
+        [seq, heads, half] => [missing, seq, heads, half],
+        [batch, seq, heads, half] => [batch, seq, heads, half],
+        _ => [missing; AXES],
+    }
 }
 
 /// The strides of `cos` or `sin` over [batch, seq, heads, half], 0 where it is broadcast.
@@ -139,13 +155,16 @@ fn run<E: Element, C: Element>(
     shape: [usize; AXES],
     conj: bool,
 ) -> Result<(), Failed> {
-    let views = tensors.map(|tensor| {
-        let mut strides = [0; AXES];
-        strides[AXES - tensor.strides().len()..].copy_from_slice(tensor.strides());
-        View::<E> { data: tensor.data(), strides }
-    });
-    let [cos, sin] = [0, 1].map(|index: usize| View::<C> { data: tables[index].data(), strides: table_strides[index] });
+    let view = |tensor: &Tensor| View::<E> { data: tensor.data(), strides: last_axes(tensor.strides(), 0) };
+    // One by one: `map` would make them elsewhere and copy them.
+    let views = [view(tensors[0]), view(tensors[1]), view(tensors[2]), view(tensors[3])];
+    let table = |index: usize| View::<C> { data: tables[index].data(), strides: table_strides[index] };
+    let (cos, sin) = (table(0), table(1));
     let bytes = 4 * tensors[0].len() * size_of::<E>();
+    // The inner loop goes over the axis whose rows lie nearer.
+    let by_head = shape[1] > 1 && views[0].strides[2].unsigned_abs() >= views[0].strides[1].unsigned_abs();
+    let block = if by_head { HEAD_BLOCK } else { BLOCK };
+    let blocks = shape[1].div_ceil(block);
     let job = Rotary {
         layout: layout(&views, &cos, &sin, shape[3]),
         tensors: views,
@@ -153,11 +172,13 @@ fn run<E: Element, C: Element>(
         sin,
         shape,
         conj,
-        blocks: shape[1].div_ceil(BLOCK),
-        stream: bytes >= STREAM_BYTES && !tensors[2].same_view(tensors[0]) && !tensors[3].same_view(tensors[1]),
+        by_head,
+        block,
+        blocks,
+        stream: streams(bytes) && !tensors[2].same_view(tensors[0]) && !tensors[3].same_view(tensors[1]),
     };
     // About 50 bytes per nanosecond from the nearer caches.
-    launch(function, &job, shape[0] * job.blocks, bytes as u64 / 50)
+    launch(function, &job, shape[0] * blocks * if by_head { shape[2] } else { 1 }, bytes as u64 / 50)
 }
 
 fn layout<E, C>(tensors: &[View<E>; 4], cos: &View<C>, sin: &View<C>, half: usize) -> Layout {
@@ -184,22 +205,17 @@ unsafe impl<E: Element, C: Element> Job for Rotary<E, C> {
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
         let [_, seq, heads, _] = self.shape;
         for item in items {
-            let (batch, start) = (item / self.blocks, item % self.blocks * BLOCK);
-            let end = (start + BLOCK).min(seq);
-            // The inner loop goes over the axis whose rows lie nearer.
-            if self.tensors[0].strides[2].unsigned_abs() >= self.tensors[0].strides[1].unsigned_abs() {
-                for head in 0..heads {
-                    for position in start..end {
-                        // SAFETY: the indices are inside the shape.
-                        unsafe { self.row(s, [batch, position, head]) };
-                    }
-                }
+            // Items next to each other are heads of the same positions.
+            let (item, head) = if self.by_head { (item / heads, item % heads) } else { (item, 0) };
+            let (batch, start) = (item / self.blocks, item % self.blocks * self.block);
+            let end = (start + self.block).min(seq);
+            if self.by_head {
+                // SAFETY: the indices are inside the shape.
+                unsafe { self.rows(s, [batch, start, head], 1, end - start) };
             } else {
                 for position in start..end {
-                    for head in 0..heads {
-                        // SAFETY: the indices are inside the shape.
-                        unsafe { self.row(s, [batch, position, head]) };
-                    }
+                    // SAFETY: likewise.
+                    unsafe { self.rows(s, [batch, position, 0], 2, heads) };
                 }
             }
         }
@@ -209,24 +225,73 @@ unsafe impl<E: Element, C: Element> Job for Rotary<E, C> {
     }
 }
 
+/// The addresses of one row.
+#[derive(Clone, Copy)]
+struct Row<E, C> {
+    /// x1, x2, out1, out2.
+    tensors: [*mut E; 4],
+    cos: *mut C,
+    sin: *mut C,
+}
+
 impl<E: Element, C: Element> Rotary<E, C> {
+    /// Turns `count` rows from `first` on along an axis.
+    ///
     /// # Safety
-    /// `index` is inside the first three axes.
+    /// They are inside the first three axes.
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, s: S, index: [usize; 3]) {
-        // SAFETY: inside the shape, so inside each tensor's checked span.
-        let [x1, x2, out1, out2] = self.tensors.map(|view| unsafe { view.row(index) });
-        // SAFETY: likewise; broadcast axes have stride 0.
-        let cos = unsafe { self.cos.row(index) };
-        // SAFETY: likewise.
-        let sin = unsafe { self.sin.row(index) };
+    unsafe fn rows<S: Simd>(&self, s: S, first: [usize; 3], axis: usize, count: usize) {
+        let mut row = Row {
+            // SAFETY: inside the shape, so inside each tensor's checked span.
+            tensors: self.tensors.map(|view| unsafe { view.row(first) }),
+            // SAFETY: likewise; broadcast axes have stride 0.
+            cos: unsafe { self.cos.row(first) },
+            // SAFETY: likewise.
+            sin: unsafe { self.sin.row(first) },
+        };
+        for _ in 0..count {
+            // SAFETY: a row inside the shape.
+            unsafe { self.row(s, row) };
+            for (address, view) in row.tensors.iter_mut().zip(&self.tensors) {
+                *address = address.wrapping_offset(view.strides[axis]);
+            }
+            row.cos = row.cos.wrapping_offset(self.cos.strides[axis]);
+            row.sin = row.sin.wrapping_offset(self.sin.strides[axis]);
+        }
+    }
+
+    /// # Safety
+    /// The addresses are those of a row.
+    #[inline(always)]
+    unsafe fn row<S: Simd>(&self, s: S, row: Row<E, C>) {
+        let Row { tensors: [x1, x2, out1, out2], cos, sin } = row;
         let half = self.shape[3];
         let sign = s.splat(if self.conj { -1.0 } else { 1.0 });
-        let whole = if self.layout == Layout::Strided { 0 } else { half - half % S::LANES };
-        let aligned = |p: *mut E| p.addr().is_multiple_of(S::LANES * size_of::<E>());
-        let stream = self.stream && aligned(out1) && aligned(out2);
         let mut i = 0;
-        while i < whole {
+        if self.layout == Layout::Split {
+            let pair = 2 * S::LANES;
+            // Rows are short: those that begin within a vector are not worth a head of their own.
+            let aligned = |p: *mut E| head::<S, E>(self.stream, p, half) == 0;
+            let stream = self.stream && aligned(out1) && aligned(out2);
+            while i + pair <= half {
+                // SAFETY: `i + 2 * LANES <= half`, and the tables' last axis is dense in these layouts.
+                let c = unsafe { C::load2(s, cos.add(i)) };
+                // SAFETY: likewise.
+                let sn = unsafe { C::load2(s, sin.add(i)) };
+                // SAFETY: likewise, as is the last axis of the others in this layout.
+                let a = unsafe { load2_as::<S, E, C>(s, x1.add(i)) };
+                // SAFETY: likewise.
+                let b = unsafe { load2_as::<S, E, C>(s, x2.add(i)) };
+                let (first, second) = rotate(s, a[0], b[0], c[0], s.mul(sn[0], sign));
+                let (third, fourth) = rotate(s, a[1], b[1], c[1], s.mul(sn[1], sign));
+                // SAFETY: likewise; where it streams, whole vectors begin at both rows, and at every step.
+                unsafe { store2_as::<S, E, C>(s, out1.add(i), [first, third], stream) };
+                // SAFETY: likewise.
+                unsafe { store2_as::<S, E, C>(s, out2.add(i), [second, fourth], stream) };
+                i += pair;
+            }
+        }
+        while self.layout != Layout::Strided && i + S::LANES <= half {
             // SAFETY: `i + LANES <= half`, and the tables' last axis is dense in these layouts.
             let c = unsafe { C::load(s, cos.add(i)) };
             // SAFETY: likewise.
@@ -237,17 +302,10 @@ impl<E: Element, C: Element> Rotary<E, C> {
                 // SAFETY: likewise.
                 let b = unsafe { E::load(s, x2.add(i)) };
                 let (first, second) = rotate(s, a, b, c, sn);
-                if stream {
-                    // SAFETY: likewise; both rows are aligned to whole vectors, and so is every step.
-                    unsafe { E::stream(s, out1.add(i), first) };
-                    // SAFETY: likewise.
-                    unsafe { E::stream(s, out2.add(i), second) };
-                } else {
-                    // SAFETY: likewise.
-                    unsafe { E::store(s, out1.add(i), first) };
-                    // SAFETY: likewise.
-                    unsafe { E::store(s, out2.add(i), second) };
-                }
+                // SAFETY: likewise.
+                unsafe { E::store(s, out1.add(i), first) };
+                // SAFETY: likewise.
+                unsafe { E::store(s, out2.add(i), second) };
             } else {
                 // SAFETY: pairs `i..i + LANES` are `2 * LANES` dense elements in this layout.
                 let low = unsafe { E::load(s, x1.add(2 * i)) };
@@ -265,7 +323,7 @@ impl<E: Element, C: Element> Rotary<E, C> {
         }
         let sign = if self.conj { -1.0 } else { 1.0 };
         let [step1, step2, step3, step4] = self.tensors.map(|view| view.strides[3]);
-        for i in whole as isize..half as isize {
+        for i in i as isize..half as isize {
             // SAFETY: `i < half`, so inside each tensor's checked span.
             let c = unsafe { cos.offset(i * self.cos.strides[3]).read() }.to_f32();
             // SAFETY: likewise.

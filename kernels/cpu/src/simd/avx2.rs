@@ -37,15 +37,32 @@ fn compiled<K: Kernel>(simd: Avx2, kernel: K) {
 fn to_bf16(v: __m256) -> __m128i {
     // SAFETY: called only with a token's methods, so the CPU has the level.
     unsafe {
+        let high = _mm256_srli_epi32::<16>(round_upper(v));
+        let packed = _mm256_packus_epi32(high, high);
+        _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(packed))
+    }
+}
+
+/// The bits of `v` with the upper half rounded to nearest even, NaN kept quiet.
+#[inline(always)]
+fn round_upper(v: __m256) -> __m256i {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe {
         let bits = _mm256_castps_si256(v);
         let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
         let rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
         let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
         let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
-        let high = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan));
-        let packed = _mm256_packus_epi32(high, high);
-        _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(packed))
+        _mm256_blendv_epi8(rounded, quiet, nan)
     }
+}
+
+/// To bf16 as [`to_bf16`] does, of which `v[0]` are the elements at even places and `v[1]` those between them.
+#[inline(always)]
+fn to_bf16_alternating(v: [__m256; 2]) -> __m256i {
+    let (even, odd) = (round_upper(v[0]), round_upper(v[1]));
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), odd) }
 }
 
 #[inline(always)]
@@ -79,6 +96,7 @@ impl Simd for Avx2 {
     type V = __m256;
     const LANES: usize = 8;
     const TILE: usize = 2;
+    const PAIRS: bool = false;
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) {
@@ -145,6 +163,11 @@ impl Simd for Avx2 {
             out
         }}
         fence() -> () { _mm_sfence() }
+        prefetch(p: *const u8) -> () { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        splat_pair(pair: u32) -> __m256 { _mm256_castsi256_ps(_mm256_set1_epi32(pair.cast_signed())) }
+        dot_pairs(a: __m256, b: __m256, c: __m256) -> __m256 {
+            _mm256_fmadd_ps(low(a), low(b), _mm256_fmadd_ps(high(a), high(b), c))
+        }
     }
 
     memory! {
@@ -169,6 +192,20 @@ impl Simd for Avx2 {
         store_f16(p: *mut u16, v: __m256) -> () { _mm_storeu_si128(p.cast(), to_f16(v)) }
         stream_bf16(p: *mut u16, v: __m256) -> () { _mm_stream_si128(p.cast(), to_bf16(v)) }
         stream_f16(p: *mut u16, v: __m256) -> () { _mm_stream_si128(p.cast(), to_f16(v)) }
+        // Even places, then odd ones: a shift and a mask.
+        load2_bf16(p: *const u16) -> [__m256; 2] {{
+            let both = _mm256_loadu_si256(p.cast());
+            let odd = _mm256_and_si256(both, _mm256_set1_epi32(0xffff_0000_u32.cast_signed()));
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(both)), _mm256_castsi256_ps(odd)]
+        }}
+        store2_bf16(p: *mut u16, v: [__m256; 2]) -> () { _mm256_storeu_si256(p.cast(), to_bf16_alternating(v)) }
+        stream2_bf16(p: *mut u16, v: [__m256; 2]) -> () { _mm256_stream_si256(p.cast(), to_bf16_alternating(v)) }
+        load_pairs(p: *const u16) -> __m256 { _mm256_loadu_ps(p.cast()) }
+        load_pairs_part(p: *const u16, count: usize) -> __m256 {{
+            let mut whole = [0_u16; 16];
+            core::ptr::copy_nonoverlapping(p, whole.as_mut_ptr(), count);
+            _mm256_loadu_ps(whole.as_ptr().cast())
+        }}
         transpose(source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize) -> () {{
             // `fours[4 * k + c]` holds, in its 128-bit lane `l`, rows 4k..4k+4 of column 4l + c.
             let mut fours = [_mm256_setzero_ps(); 8];
@@ -191,4 +228,18 @@ impl Simd for Avx2 {
             }
         }}
     }
+}
+
+/// The second bf16 of each pair as f32.
+#[inline(always)]
+fn high(v: __m256) -> __m256 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(!0xffff))) }
+}
+
+/// The first bf16 of each pair as f32.
+#[inline(always)]
+fn low(v: __m256) -> __m256 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_castps_si256(v))) }
 }

@@ -1,4 +1,4 @@
-//! 16 lanes: AVX-512 F, BW, DQ, VL.
+//! 16 lanes: AVX-512 F, BW, DQ, VL, with and without the dot products of BF16.
 
 #![expect(unsafe_code, reason = "vector intrinsics")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
@@ -13,13 +13,13 @@ use core::arch::x86_64::*;
 
 use super::{Kernel, Simd};
 
-/// Proof that the CPU has this level.
+/// Proof that the CPU has this level; with `BF16` also its extension of that name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const BF16: bool>(());
 
-impl Avx512 {
+impl<const BF16: bool> Avx512<BF16> {
     /// # Safety
-    /// The CPU has AVX-512 F, BW, DQ, VL, AVX2, FMA and F16C.
+    /// The CPU has AVX-512 F, BW, DQ, VL, AVX2, FMA and F16C, and AVX-512 BF16 where `BF16`.
     pub(super) unsafe fn assume() -> Self {
         Self(())
     }
@@ -27,7 +27,13 @@ impl Avx512 {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 #[inline(never)]
-fn compiled<K: Kernel>(simd: Avx512, kernel: K) {
+fn compiled<K: Kernel, S: Simd>(simd: S, kernel: K) {
+    kernel.run(simd);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
+#[inline(never)]
+fn compiled_bf16<K: Kernel, S: Simd>(simd: S, kernel: K) {
     kernel.run(simd);
 }
 
@@ -52,6 +58,44 @@ fn to_bf16(v: __m512) -> __m256i {
     }
 }
 
+/// The bits of `v` with the upper half rounded to nearest even; not for NaN.
+#[inline(always)]
+fn round_upper(v: __m512) -> __m512i {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe {
+        let bits = _mm512_castps_si512(v);
+        let odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x1_0000));
+        let rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+        _mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1))
+    }
+}
+
+/// `rounded`, which are the bits of `v` rounded, with NaN made quiet.
+#[inline(always)]
+fn quiet(v: __m512, rounded: __m512i) -> __m512i {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe {
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+        _mm512_mask_or_epi32(rounded, nan, _mm512_castps_si512(v), _mm512_set1_epi32(0x0040_0000))
+    }
+}
+
+/// To bf16 as [`to_bf16`] does, of which `v[0]` are the elements at even places and `v[1]` those between them.
+#[inline(always)]
+fn to_bf16_alternating(v: [__m512; 2]) -> __m512i {
+    let (mut even, mut odd) = (round_upper(v[0]), round_upper(v[1]));
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe {
+        // Either is NaN: rare, so it may take longer.
+        if _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v[0], v[1]) != 0 {
+            (even, odd) = (quiet(v[0], even), quiet(v[1], odd));
+        }
+        // The bits of `odd` under the mask, else those of `even`.
+        let mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
+        _mm512_ternarylogic_epi32::<0xca>(mask, odd, _mm512_srli_epi32::<16>(even))
+    }
+}
+
 #[inline(always)]
 fn to_f16(v: __m512) -> __m256i {
     // SAFETY: called only with a token's methods, so the CPU has the level.
@@ -63,6 +107,18 @@ fn fold(v: __m512) -> __m256 {
     // SAFETY: called only with a token's methods, so the CPU has the level.
     unsafe { _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)) }
 }
+
+/// `2^(k/32)` for `k` from 0 to 31.
+#[repr(align(64))]
+struct Powers([f32; 32]);
+
+#[rustfmt::skip]
+static POWERS: Powers = Powers([
+    1.0, 1.021_897_2, 1.044_273_7, 1.067_140_5, 1.090_507_7, 1.114_386_8, 1.138_788_6, 1.163_724_9,
+    1.189_207_1, 1.215_247_4, 1.241_857_8, 1.269_051, 1.296_839_6, 1.325_236_7, 1.354_255_6, 1.383_91,
+    core::f32::consts::SQRT_2, 1.445_180_8, 1.476_826_2, 1.509_164_5, 1.542_210_8, 1.575_980_9, 1.610_490_3, 1.645_755_5,
+    1.681_792_9, 1.718_619_3, 1.756_252_2, 1.794_709_1, 1.834_008_1, 1.874_167_7, 1.915_206_6, 1.957_144_1,
+]);
 
 /// Methods whose only contract is the CPU's level.
 macro_rules! level {
@@ -85,15 +141,22 @@ macro_rules! memory {
     )*};
 }
 
-impl Simd for Avx512 {
+impl<const BF16: bool> Simd for Avx512<BF16> {
     type V = __m512;
     const LANES: usize = 16;
     const TILE: usize = 4;
+    const TABLE: bool = true;
+    const PAIRS: bool = BF16;
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) {
-        // SAFETY: a token exists, so the CPU has the level.
-        unsafe { compiled(self, kernel) }
+        if BF16 {
+            // SAFETY: a token exists, so the CPU has the level with its extension.
+            unsafe { compiled_bf16(self, kernel) }
+        } else {
+            // SAFETY: a token exists, so the CPU has the level.
+            unsafe { compiled(self, kernel) }
+        }
     }
 
     level! {
@@ -113,6 +176,10 @@ impl Simd for Avx512 {
         abs(a: __m512) -> __m512 { _mm512_abs_ps(a) }
         round(a: __m512) -> __m512 { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
         scale2(a: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(a, n) }
+        power32(bits: __m512) -> __m512 {{
+            let (low, high) = (_mm512_load_ps(POWERS.0.as_ptr()), _mm512_load_ps(POWERS.0.as_ptr().add(16)));
+            _mm512_permutex2var_ps(low, _mm512_castps_si512(bits), high)
+        }}
         where_negative(x: __m512, a: __m512, b: __m512) -> __m512 {
             _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, _mm512_setzero_ps()), b, a)
         }
@@ -142,6 +209,17 @@ impl Simd for Avx512 {
             out
         }}
         fence() -> () { _mm_sfence() }
+        prefetch(p: *const u8) -> () { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        splat_pair(pair: u32) -> __m512 { _mm512_castsi512_ps(_mm512_set1_epi32(pair.cast_signed())) }
+        dot_pairs(a: __m512, b: __m512, c: __m512) -> __m512 {
+            if BF16 {
+                _mm512_dpbf16_ps(c, bh(a), bh(b))
+            } else {
+                let (a_high, b_high) = (high(a), high(b));
+                let sum = _mm512_fmadd_ps(a_high, b_high, c);
+                _mm512_fmadd_ps(low(a), low(b), sum)
+            }
+        }
     }
 
     memory! {
@@ -158,6 +236,19 @@ impl Simd for Avx512 {
         store_f16(p: *mut u16, v: __m512) -> () { _mm256_storeu_si256(p.cast(), to_f16(v)) }
         stream_bf16(p: *mut u16, v: __m512) -> () { _mm256_stream_si256(p.cast(), to_bf16(v)) }
         stream_f16(p: *mut u16, v: __m512) -> () { _mm256_stream_si256(p.cast(), to_f16(v)) }
+        // Even places, then odd ones: a shift and a mask.
+        load2_bf16(p: *const u16) -> [__m512; 2] {{
+            let both = _mm512_loadu_si512(p.cast());
+            let odd = _mm512_and_si512(both, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(both)), _mm512_castsi512_ps(odd)]
+        }}
+        store2_bf16(p: *mut u16, v: [__m512; 2]) -> () { _mm512_storeu_si512(p.cast(), to_bf16_alternating(v)) }
+        stream2_bf16(p: *mut u16, v: [__m512; 2]) -> () { _mm512_stream_si512(p.cast(), to_bf16_alternating(v)) }
+        load_pairs(p: *const u16) -> __m512 { _mm512_loadu_ps(p.cast()) }
+        load_pairs_part(p: *const u16, count: usize) -> __m512 {
+            // `count` is at most 32, so that the low half holds the mask.
+            _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(((1_u64 << count) - 1) as u32, p.cast()))
+        }
         transpose(source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize) -> () {{
             // Pairs of rows, then groups of four: `fours[4 * k + c]` holds, in its 128-bit lane `l`, rows 4k..4k+4
             // of column 4l + c.
@@ -199,4 +290,24 @@ fn pd(v: __m512) -> __m512d {
 fn ps(v: __m512d) -> __m512 {
     // SAFETY: called only with a token's methods, so the CPU has the level.
     unsafe { _mm512_castpd_ps(v) }
+}
+
+#[inline(always)]
+fn bh(v: __m512) -> __m512bh {
+    // SAFETY: vectors of 512 bits, each of which may be anything.
+    unsafe { core::mem::transmute::<__m512, __m512bh>(v) }
+}
+
+/// The second bf16 of each pair as f32.
+#[inline(always)]
+fn high(v: __m512) -> __m512 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(!0xffff))) }
+}
+
+/// The first bf16 of each pair as f32.
+#[inline(always)]
+fn low(v: __m512) -> __m512 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_castps_si512(v))) }
 }

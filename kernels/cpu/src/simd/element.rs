@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "pointer access by element type")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 
 use half::{bf16, f16};
 
@@ -27,6 +28,37 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
     /// # Safety
     /// See [`Simd`].
     unsafe fn stream<S: Simd>(simd: S, p: *mut Self, v: S::V);
+    /// `2 * LANES` elements in an order that depends on the type and the level alone.
+    ///
+    /// # Safety
+    /// See [`Simd`].
+    #[inline(always)]
+    unsafe fn load2<S: Simd>(simd: S, p: *const Self) -> [S::V; 2] {
+        // SAFETY: the caller's contract, for each half.
+        unsafe { [Self::load(simd, p), Self::load(simd, p.add(S::LANES))] }
+    }
+    /// The inverse of [`Self::load2`].
+    ///
+    /// # Safety
+    /// See [`Simd`].
+    #[inline(always)]
+    unsafe fn store2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2]) {
+        // SAFETY: the caller's contract, for the first half.
+        unsafe { Self::store(simd, p, v[0]) };
+        // SAFETY: the caller's contract, for the second half.
+        unsafe { Self::store(simd, p.add(S::LANES), v[1]) };
+    }
+    /// [`Self::store2`] past the caches.
+    ///
+    /// # Safety
+    /// See [`Simd`]; the address is a multiple of `4 * LANES` bytes.
+    #[inline(always)]
+    unsafe fn stream2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2]) {
+        // SAFETY: the caller's contract, for the first half.
+        unsafe { Self::stream(simd, p, v[0]) };
+        // SAFETY: the caller's contract, for the second half.
+        unsafe { Self::stream(simd, p.add(S::LANES), v[1]) };
+    }
     /// The value, exactly.
     fn to_f32(self) -> f32;
     /// Rounds to nearest even.
@@ -101,11 +133,50 @@ pub(crate) unsafe fn store<S: Simd, E: Element>(simd: S, p: *mut E, v: S::V, cou
     }
 }
 
+/// `2 * LANES` elements in the order in which pairs of the type `L` are loaded, which is `E` or f32.
+///
+/// # Safety
+/// See [`Simd`].
+#[inline(always)]
+pub(crate) unsafe fn load2_as<S: Simd, E: Element, L: Element>(simd: S, p: *const E) -> [S::V; 2] {
+    if size_of::<E>() == size_of::<L>() {
+        // SAFETY: the caller's contract is the same.
+        return unsafe { E::load2(simd, p) };
+    }
+    // Elements of f32 stand in their places.
+    // SAFETY: the caller's contract, for each half.
+    unsafe { [E::load(simd, p), E::load(simd, p.add(S::LANES))] }
+}
+
+/// The inverse of [`load2_as`]; past the caches where `stream`.
+///
+/// # Safety
+/// See [`Simd`]; where `stream`, the address is a multiple of `4 * LANES` bytes.
+#[inline(always)]
+pub(crate) unsafe fn store2_as<S: Simd, E: Element, L: Element>(simd: S, p: *mut E, v: [S::V; 2], stream: bool) {
+    match (size_of::<E>() == size_of::<L>(), stream) {
+        // SAFETY: the caller's contract is the same.
+        (true, false) => unsafe { E::store2(simd, p, v) },
+        // SAFETY: likewise, with the alignment.
+        (true, true) => unsafe { E::stream2(simd, p, v) },
+        // SAFETY: the caller's contract, for each half.
+        (false, false) => unsafe {
+            E::store(simd, p, v[0]);
+            E::store(simd, p.add(S::LANES), v[1]);
+        },
+        // SAFETY: likewise; the alignment of pairs is that of each vector too.
+        (false, true) => unsafe {
+            E::stream(simd, p, v[0]);
+            E::stream(simd, p.add(S::LANES), v[1]);
+        },
+    }
+}
+
 /// Longest vector of any level, in lanes.
 const MAX_LANES: usize = 16;
 
 macro_rules! half_element {
-    ($type:ty, $load:ident, $store:ident, $stream:ident) => {
+    ($type:ty, $load:ident, $store:ident, $stream:ident, { $($pairs:tt)* }) => {
         impl Element for $type {
             const IS_F32: bool = false;
 
@@ -140,6 +211,7 @@ macro_rules! half_element {
                 // SAFETY: the caller's contract is the same; the type is a transparent u16.
                 unsafe { simd.$stream(p.cast(), v) }
             }
+            $($pairs)*
             #[inline(always)]
             fn to_f32(self) -> f32 {
                 <$type>::to_f32(self)
@@ -152,5 +224,21 @@ macro_rules! half_element {
     };
 }
 
-half_element!(bf16, load_bf16, store_bf16, stream_bf16);
-half_element!(f16, load_f16, store_f16, stream_f16);
+half_element!(bf16, load_bf16, store_bf16, stream_bf16, {
+    #[inline(always)]
+    unsafe fn load2<S: Simd>(simd: S, p: *const Self) -> [S::V; 2] {
+        // SAFETY: the caller's contract is the same; the type is a transparent u16.
+        unsafe { simd.load2_bf16(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2]) {
+        // SAFETY: the caller's contract is the same; the type is a transparent u16.
+        unsafe { simd.store2_bf16(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn stream2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2]) {
+        // SAFETY: the caller's contract is the same; the type is a transparent u16.
+        unsafe { simd.stream2_bf16(p.cast(), v) }
+    }
+});
+half_element!(f16, load_f16, store_f16, stream_f16, {});

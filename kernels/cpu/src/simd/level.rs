@@ -15,6 +15,8 @@ pub enum Level {
     Avx2,
     /// AVX-512 F, BW, DQ and VL, with all of [`Level::Avx2`].
     Avx512,
+    /// [`Level::Avx512`] with the dot products of AVX-512 BF16.
+    Avx512Bf16,
 }
 
 const UNKNOWN: u8 = 0;
@@ -32,7 +34,7 @@ fn detect() -> Level {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
         if avx2 && avx512 {
-            return Level::Avx512;
+            return if is_x86_feature_detected!("avx512bf16") { Level::Avx512Bf16 } else { Level::Avx512 };
         }
         if avx2 {
             return Level::Avx2;
@@ -48,6 +50,7 @@ pub fn available() -> &'static [Level] {
         Level::Portable => &[Level::Portable],
         Level::Avx2 => &[Level::Portable, Level::Avx2],
         Level::Avx512 => &[Level::Portable, Level::Avx2, Level::Avx512],
+        Level::Avx512Bf16 => &[Level::Portable, Level::Avx2, Level::Avx512, Level::Avx512Bf16],
     }
 }
 
@@ -69,6 +72,7 @@ pub(crate) fn current() -> Level {
         1 => Level::Portable,
         2 => Level::Avx2,
         3 => Level::Avx512,
+        4 => Level::Avx512Bf16,
         _ => {
             let level = detect();
             CURRENT.store(level as u8 + 1, Ordering::Relaxed);
@@ -82,9 +86,15 @@ pub(crate) fn current() -> Level {
 pub(crate) fn dispatch<K: Kernel>(level: Level, kernel: K) {
     match level {
         #[cfg(target_arch = "x86_64")]
+        Level::Avx512Bf16 => {
+            // SAFETY: `current` answers this level only after detection found it.
+            let simd = unsafe { super::avx512::Avx512::<true>::assume() };
+            simd.call(kernel);
+        }
+        #[cfg(target_arch = "x86_64")]
         Level::Avx512 => {
             // SAFETY: `current` answers this level only after detection found it.
-            let simd = unsafe { super::avx512::Avx512::assume() };
+            let simd = unsafe { super::avx512::Avx512::<false>::assume() };
             simd.call(kernel);
         }
         #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,9 @@
-//! Vectors of f32 at three instruction levels, behind one trait.
+//! Vectors of f32 at four instruction levels, behind one trait.
 //!
 //! Owns: the vector operations that the kernels use, the conversions from and to bf16 and f16, and the choice of a
 //! level at run time. Refuses: to know any kernel.
 //!
-//! Invariant: a value of a level's type (`Avx512`, `Avx2`) exists only where the CPU has that level, so that its
+//! Invariant: a value of a level's type (`Avx512<BF16>`, `Avx2`) exists only where the CPU has that level, so that its
 //! arithmetic is safe to call; only memory access stays `unsafe`. Main choice: kernels are written once, generic over
 //! [`Simd`], and compiled once per level by [`Simd::call`]. The cost is that every generic piece must be
 //! `#[inline(always)]`, since code left outside that function would be compiled without the level's instructions.
@@ -16,9 +16,16 @@ mod avx2;
 mod avx512;
 mod element;
 mod level;
-#[cfg(any(feature = "activation", feature = "flash-attn2", feature = "cross-entropy"))]
+#[cfg(any(
+    feature = "activation",
+    feature = "flash-attn2",
+    feature = "linear",
+    feature = "cross-entropy",
+    feature = "softmax"
+))]
 mod math;
 mod portable;
+mod wide;
 
 pub(crate) use element::Element;
 #[cfg(any(
@@ -26,17 +33,27 @@ pub(crate) use element::Element;
     feature = "layer-norm",
     feature = "activation",
     feature = "linear",
-    feature = "cross-entropy"
+    feature = "cross-entropy",
+    feature = "softmax"
 ))]
 pub(crate) use element::{load, store};
+#[cfg(any(feature = "rmsnorm", feature = "layer-norm", feature = "rotary"))]
+pub(crate) use element::{load2_as, store2_as};
 pub use level::{Level, available, force_level};
 pub(crate) use level::{current, dispatch};
-#[cfg(any(feature = "activation", feature = "cross-entropy"))]
+#[cfg(feature = "cross-entropy")]
 pub(crate) use math::exp;
+#[cfg(any(feature = "activation", feature = "softmax"))]
+pub(crate) use math::exp_minus;
+#[cfg(feature = "activation")]
+pub(crate) use math::normal_weighted;
+#[cfg(any(feature = "activation", feature = "linear"))]
+pub(crate) use math::sigmoid_weighted;
 #[cfg(feature = "flash-attn2")]
 pub(crate) use math::{exp2, tanh};
-#[cfg(feature = "activation")]
-pub(crate) use math::{normal_weighted, sigmoid_weighted};
+pub(crate) use wide::Arithmetic;
+#[cfg(any(feature = "activation", feature = "softmax"))]
+pub(crate) use wide::Wide;
 
 /// Code that [`Simd::call`] compiles for one level.
 pub(crate) trait Kernel {
@@ -56,6 +73,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Vectors per row in a register tile of six rows: all accumulators stay in registers.
     const TILE: usize;
+    /// Whether [`Self::power32`] is there.
+    const TABLE: bool = false;
+    /// Whether [`Self::dot_pairs`] is one instruction; else it takes as long as converting to f32 and multiplying.
+    const PAIRS: bool;
 
     /// Runs `kernel` in a function compiled for this level.
     fn call<K: Kernel>(self, kernel: K);
@@ -80,8 +101,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn abs(self, a: Self::V) -> Self::V;
     /// To the nearest integer, ties to even.
     fn round(self, a: Self::V) -> Self::V;
-    /// `a * 2^n` for integral `n` within -160..=160, rounded once.
+    /// `a * 2^n` for integral `n` within -160..=160, rounded once. Where there is a table of powers, `n` may lie
+    /// between integers, and the power is that of the lesser one.
     fn scale2(self, a: Self::V, n: Self::V) -> Self::V;
+    /// `2^(k/32)`, where `k` is the number in the low five bits of each lane. Only where [`Self::TABLE`].
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn power32(self, bits: Self::V) -> Self::V {
+        debug_assert!(Self::TABLE, "this level has no table");
+        bits
+    }
     /// `a` where `x < 0`, else `b`.
     fn where_negative(self, x: Self::V, a: Self::V, b: Self::V) -> Self::V;
     /// The first `count` lanes of `v`, the others `fill`.
@@ -103,6 +132,17 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn transpose(self, source: *const f32, source_stride: usize, target: *mut f32, target_stride: usize);
     /// Orders streamed stores before whatever follows.
     fn fence(self);
+    /// Asks for the cache line of an address, which need not be valid, ahead of its use.
+    fn prefetch(self, p: *const u8);
+    /// All lanes the pair of bf16 whose bits these are, the first one in the low half.
+    fn splat_pair(self, pair: u32) -> Self::V;
+    /// `a0 b0 + a1 b1 + c` in each lane, for `a` and `b` whose lanes hold pairs of bf16: products in f32, two additions,
+    /// `c` with the second of the pair first.
+    ///
+    /// Where [`Self::PAIRS`], subnormal numbers count as zero, on the way in and on the way out: in `a`, `b`, `c`, the
+    /// products and the sums, whatever the thread's rounding mode says. That is an error of less than 2^-126 for each
+    /// term. Sums round to nearest even; NaN and infinity come through as in f32.
+    fn dot_pairs(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
 
     /// # Safety
     /// See the trait.
@@ -122,6 +162,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// See the trait.
     unsafe fn stream_f32(self, p: *mut f32, v: Self::V);
 
+    /// `LANES` pairs of bf16, as they lie.
+    ///
+    /// # Safety
+    /// See the trait; `2 * LANES` elements.
+    unsafe fn load_pairs(self, p: *const u16) -> Self::V;
+    /// Pairs of the first `count` bf16, of at most `2 * LANES`; what is beyond them is zero.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn load_pairs_part(self, p: *const u16, count: usize) -> Self::V;
     /// # Safety
     /// See the trait.
     unsafe fn load_bf16(self, p: *const u16) -> Self::V;
@@ -140,4 +190,63 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// See the trait.
     unsafe fn stream_f16(self, p: *mut u16, v: Self::V);
+
+    /// `2 * LANES` elements in an order of the level's own, the same at every call: whatever does not care which
+    /// element stands in which lane takes and gives them so, which costs less than their right order.
+    ///
+    /// # Safety
+    /// See the trait; `2 * LANES` elements.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    unsafe fn load2_bf16(self, p: *const u16) -> [Self::V; 2] {
+        // SAFETY: the first half of what the caller's contract covers.
+        let first = unsafe { self.load_bf16(p) };
+        // SAFETY: the second half.
+        #[expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it")]
+        [first, unsafe { self.load_bf16(p.add(Self::LANES)) }]
+    }
+    /// The inverse of [`Self::load2_bf16`].
+    ///
+    /// # Safety
+    /// See the trait; `2 * LANES` elements.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    unsafe fn store2_bf16(self, p: *mut u16, v: [Self::V; 2]) {
+        // SAFETY: the first half of what the caller's contract covers.
+        unsafe { self.store_bf16(p, v[0]) };
+        // SAFETY: the second half.
+        #[expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it")]
+        unsafe {
+            self.store_bf16(p.add(Self::LANES), v[1]);
+        }
+    }
+    /// [`Self::store2_bf16`] past the caches.
+    ///
+    /// # Safety
+    /// See the trait; `2 * LANES` elements, and the address is a multiple of `4 * LANES` bytes.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    unsafe fn stream2_bf16(self, p: *mut u16, v: [Self::V; 2]) {
+        // SAFETY: the first half of what the caller's contract covers.
+        unsafe { self.stream_bf16(p, v[0]) };
+        // SAFETY: the second half.
+        #[expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it")]
+        unsafe {
+            self.stream_bf16(p.add(Self::LANES), v[1]);
+        }
+    }
+}
+
+/// Asks for the line at `p`, which need not be an address of anything.
+#[cfg(any(feature = "rmsnorm", feature = "layer-norm", feature = "flash-attn2"))]
+#[expect(clippy::inline_always, reason = "one instruction")]
+#[inline(always)]
+pub(crate) fn prefetch<T>(p: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which faults at no address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
 }

@@ -38,6 +38,7 @@ impl Simd for Portable {
     type V = V;
     const LANES: usize = LANES;
     const TILE: usize = 2;
+    const PAIRS: bool = false;
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) {
@@ -137,6 +138,20 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn fence(self) {}
+    #[inline(always)]
+    fn prefetch(self, _p: *const u8) {}
+    #[inline(always)]
+    fn splat_pair(self, pair: u32) -> V {
+        [f32::from_bits(pair); LANES]
+    }
+    #[inline(always)]
+    fn dot_pairs(self, a: V, b: V, c: V) -> V {
+        from_fn(|i| {
+            let (a, b) = (a[i].to_bits(), b[i].to_bits());
+            let (high, low) = (|pair: u32| f32::from_bits(pair & !0xffff), |pair: u32| f32::from_bits(pair << 16));
+            low(a) * low(b) + (high(a) * high(b) + c[i])
+        })
+    }
 
     #[inline(always)]
     unsafe fn load_f32(self, p: *const f32) -> V {
@@ -166,6 +181,19 @@ impl Simd for Portable {
         unsafe { self.store_f32(p, v) };
     }
 
+    #[inline(always)]
+    unsafe fn load_pairs(self, p: *const u16) -> V {
+        // SAFETY: LANES pairs are readable by the caller's contract.
+        unsafe { p.cast::<[u32; LANES]>().read_unaligned() }.map(f32::from_bits)
+    }
+    #[inline(always)]
+    unsafe fn load_pairs_part(self, p: *const u16, count: usize) -> V {
+        let mut whole = [0_u16; 2 * LANES];
+        // SAFETY: `count <= 2 * LANES` elements are readable by the caller's contract.
+        unsafe { core::ptr::copy_nonoverlapping(p, whole.as_mut_ptr(), count) };
+        // SAFETY: `whole` holds LANES pairs.
+        unsafe { self.load_pairs(whole.as_ptr()) }
+    }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const u16) -> V {
         // SAFETY: LANES elements are readable by the caller's contract.

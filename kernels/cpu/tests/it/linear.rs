@@ -1,3 +1,5 @@
+#![expect(unsafe_code, reason = "frees the memory of a test")]
+
 use kernelhub_cpu::linear;
 
 use crate::support::{Arg, DTYPES, Dt, Tensor, at_every_level, call, exclusive};
@@ -45,6 +47,13 @@ fn agrees_with_f64_for_few_and_many_rows() {
                 (150, 300, 70),
                 (293, 16, 7),
                 (12, 3420, 5),
+                (1, 9001, 19),
+                (2, 5000, 11),
+                (3, 3001, 5),
+                (6, 1500, 17),
+                (7, 1185, 9),
+                (8, 1100, 300),
+                (530, 33, 40),
             ] {
                 let x = Tensor::random(dtype, &[rows, depth], 1);
                 let weight = Tensor::random(dtype, &[columns, depth], 2);
@@ -81,19 +90,66 @@ fn rows_of_all_tensors_may_be_strided() {
     });
 }
 
+/// Rows of the weight that lie further apart than 32 bits count, in memory of which hardly a page is there.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn offsets_take_more_than_32_bits() {
+    at_every_level(|level| {
+        for dtype in DTYPES {
+            // In elements, and in bytes.
+            let apart = if dtype == Dt::F32 { 1_200_000_000_i64 } else { 2_200_000_000 };
+            let memory = vec![0_u8; (apart as usize + 64) * dtype.size()];
+            let data = Box::leak(memory.into_boxed_slice());
+            let room = Tensor { data: data.as_mut_ptr(), ..Tensor::new(dtype, &[1]) };
+            let weight = room.view(&[2, 40], &[apart, 1], 0);
+            weight.randomize(9);
+            for rows in [1, 8, 20] {
+                let x = Tensor::random(dtype, &[rows, 40], 10);
+                check(&Tensor::new(dtype, &[rows, 2]), &x, &weight, None, &format!("{level:?} {rows}"));
+            }
+            // SAFETY: made by `leak` just above, and used no more.
+            drop(unsafe { Box::from_raw(std::ptr::from_mut(data)) });
+        }
+    });
+}
+
+/// Subnormal numbers may count as zero, and nothing else may change: not the sign of what stays, not a neighbour.
+#[test]
+fn subnormal_numbers_cost_no_more_than_themselves() {
+    at_every_level(|level| {
+        for dtype in DTYPES {
+            let least = if dtype == Dt::F16 { 2.0_f64.powi(-24) } else { 2.0_f64.powi(-133) };
+            for rows in [1, 2, 9] {
+                let x = Tensor::random(dtype, &[rows, 70], 11);
+                let weight = Tensor::random(dtype, &[5, 70], 12);
+                x.set(&[0, 3], least);
+                weight.set(&[2, 8], -least);
+                check(&Tensor::new(dtype, &[rows, 5]), &x, &weight, None, &format!("{level:?} {rows}"));
+                // Of the numbers themselves nothing may be left but what f32 holds of them.
+                x.fill(|_| least);
+                let out = Tensor::new(dtype, &[rows, 5]);
+                call(linear, &[Arg::T(&out), Arg::T(&x), Arg::T(&weight), Arg::None]).expect("linear");
+                assert!(out.values().iter().all(|value| value.abs() <= 140.0 * least), "{level:?} {dtype:?} {rows}");
+            }
+        }
+    });
+}
+
 #[test]
 fn non_finite_inputs_stay_in_their_rows_and_columns() {
     at_every_level(|level| {
-        for rows in [2, 20] {
-            let x = Tensor::random(Dt::F32, &[rows, 37], 5);
-            let weight = Tensor::random(Dt::F32, &[19, 37], 6);
-            x.set(&[1, 36], f64::INFINITY);
-            weight.set(&[18, 3], f64::NAN);
-            let out = Tensor::new(Dt::F32, &[rows, 19]);
-            call(linear, &[Arg::T(&out), Arg::T(&x), Arg::T(&weight), Arg::None]).expect("linear");
-            for index in out.indices() {
-                let finite = index[0] != 1 && index[1] != 18;
-                assert_eq!(out.get(&index).is_finite(), finite, "{level:?} {rows} at {index:?}");
+        for dtype in DTYPES {
+            for rows in [2, 7, 20] {
+                let x = Tensor::random(dtype, &[rows, 37], 5);
+                let weight = Tensor::random(dtype, &[19, 37], 6);
+                x.set(&[1, 36], f64::INFINITY);
+                weight.set(&[18, 3], f64::NAN);
+                let out = Tensor::new(dtype, &[rows, 19]);
+                call(linear, &[Arg::T(&out), Arg::T(&x), Arg::T(&weight), Arg::None]).expect("linear");
+                for index in out.indices() {
+                    let finite = index[0] != 1 && index[1] != 18;
+                    assert_eq!(out.get(&index).is_finite(), finite, "{level:?} {dtype:?} {rows} at {index:?}");
+                }
             }
         }
     });

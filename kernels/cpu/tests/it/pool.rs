@@ -9,7 +9,7 @@ use kernelhub_abi::ParallelBodyFn;
 use kernelhub_cpu::{
     add_rms_norm, apply_rotary, cross_entropy, cross_entropy_backward, embedding, flash_attn, gelu,
     kernelhub_abi_version, kernelhub_set_parallel_for, layer_norm, linear, rms_norm, rms_norm_backward,
-    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward,
+    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward, silu_gated_linear,
 };
 
 use crate::support::{Arg, DTYPES, Dt, Tensor, at_every_level, call, exclusive};
@@ -112,6 +112,7 @@ fn the_hosts_threads_give_the_same_bits_everywhere() {
             let [a, b, c, d, e, f, g, h] = [&x; 8].map(like);
             let (narrow, dweight) = (like(&half), like(&weight));
             let (matrix, product) = (Tensor::random(dtype, &[150, 2060], 5), Tensor::new(dtype, &[300, 150]));
+            let joined = Tensor::new(dtype, &[300, 75]);
             let (one, vector) = (x.view(&[1, 2060], &[2060, 1], 0), Tensor::new(dtype, &[1, 150]));
             let targets = Tensor::new(Dt::U32, &[300]);
             targets.fill(|index| (index[0] * 7 % 300) as f64);
@@ -127,11 +128,12 @@ fn the_hosts_threads_give_the_same_bits_everywhere() {
                 call(silu_and_mul_backward, &[Arg::T(&f), Arg::T(&half), y]).expect("silu, backward");
                 call(linear, &[Arg::T(&product), x, Arg::T(&matrix), Arg::None]).expect("linear");
                 call(linear, &[Arg::T(&vector), Arg::T(&one), Arg::T(&matrix), Arg::None]).expect("linear, one row");
+                call(silu_gated_linear, &[Arg::T(&joined), x, Arg::T(&matrix), Arg::None]).expect("gated linear");
                 call(embedding, &[Arg::T(&g), t, x]).expect("embedding");
                 call(cross_entropy, &[Arg::T(&loss), x, t, Arg::I(7)]).expect("cross entropy");
                 call(cross_entropy_backward, &[Arg::T(&h), Arg::T(&dloss), x, t, Arg::I(7)]).expect("its backward");
                 let bits = |t: &Tensor| t.values().into_iter().map(f64::to_bits).collect::<Vec<_>>();
-                [&a, &b, &c, &d, &dweight, &e, &narrow, &f, &product, &vector, &g, &loss, &h].map(bits)
+                [&a, &b, &c, &d, &dweight, &e, &narrow, &f, &product, &vector, &joined, &g, &loss, &h].map(bits)
             };
             let serial = run();
             // SAFETY: the host is leaked.

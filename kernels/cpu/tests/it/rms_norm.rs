@@ -96,12 +96,14 @@ fn non_finite_and_extreme_rows_follow_the_reference() {
     at_every_level(|level| {
         for dtype in DTYPES {
             for special in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0] {
-                let x = Tensor::random(dtype, &[2, 37], 11);
-                x.set(&[0, 36], special);
-                x.set(&[0, 1], special);
-                let weight = Tensor::random(dtype, &[37], 12);
-                let out = Tensor::new(dtype, &[2, 37]);
-                check(&out, &x, &weight, 1e-5, &format!("{level:?} {special}"));
+                for hidden in [37, 300] {
+                    let x = Tensor::random(dtype, &[3, hidden], 11);
+                    x.set(&[1, hidden - 1], special);
+                    x.set(&[1, 1], special);
+                    let weight = Tensor::random(dtype, &[hidden], 12);
+                    let out = Tensor::new(dtype, &[3, hidden]);
+                    check(&out, &x, &weight, 1e-5, &format!("{level:?} {special} {hidden}"));
+                }
             }
         }
         // Squares that leave f32 in both directions, and an all-zero row with and without eps.

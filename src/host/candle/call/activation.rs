@@ -1,11 +1,11 @@
-//! Activations and gated activations.
+//! Activations, gated activations and the softmax.
 
 use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, WithDType};
 
 use super::{Route, broken, host_memory, route};
-use crate::bind::{ActivationKernel, GatedActivationKernel, LayerKernel};
+use crate::bind::{ActivationKernel, GatedActivationKernel, LayerKernel, SoftmaxKernel};
 use crate::host::candle::kernels::{StorageElement, bind_error, by_dtype, dense_rows, finish, view};
 use crate::swap::{Plan, Slot};
 
@@ -51,6 +51,40 @@ pub fn activation(plan: &Plan, slot: &Slot, x: &Tensor) -> Result<Option<Tensor>
         return Ok(None);
     };
     dense_rows(x)?.apply_op1_no_bwd(&ActivationOp { kernel }).map(Some)
+}
+
+fn softmax_face(kernel: &LayerKernel) -> Option<&SoftmaxKernel> {
+    if let LayerKernel::Softmax(kernel) = kernel { Some(kernel) } else { None }
+}
+
+struct SoftmaxOp<'a> {
+    kernel: &'a SoftmaxKernel,
+}
+
+impl CustomOp1 for SoftmaxOp<'_> {
+    fn name(&self) -> &'static str {
+        "kernelhub-softmax"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        fn run<T: StorageElement>(op: &SoftmaxOp<'_>, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+            let output = op.kernel.forward_to_vec::<T>(&view::<T>(x, layout)?, layout.dims());
+            finish(output, layout.shape().clone())
+        }
+        by_dtype!(self.name(), x, run(self, x, layout))
+    }
+}
+
+/// The slot's softmax over the last axis, for a slot of [`Contract::Softmax`](crate::bind::Contract::Softmax).
+///
+/// # Shapes
+/// `x` is `[..., width]` of any strides; the output has its shape and is contiguous.
+///
+/// # Errors
+/// As [`activation`].
+pub fn softmax(plan: &Plan, slot: &Slot, x: &Tensor) -> Result<Option<Tensor>> {
+    let Some(Route::Free(kernel)) = route(plan, slot, softmax_face, "softmax", &[x])? else { return Ok(None) };
+    dense_rows(x)?.apply_op1_no_bwd(&SoftmaxOp { kernel }).map(Some)
 }
 
 struct GatedActivationOp<'a> {

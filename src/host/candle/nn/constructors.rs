@@ -113,6 +113,15 @@ pub fn activation(activation: candle_nn::Activation, width: usize, vb: VarBuilde
     ActivationLayer::new(activation, width, vb.dtype(), vb.slots(), vb.prefix())
 }
 
+/// The softmax over the last axis of rows of `width` elements: candle's `softmax_last_dim`, with a place in the model
+/// and without cutting gradients.
+///
+/// # Errors
+/// When the builder's dtype is not floating-point.
+pub fn softmax(width: usize, vb: VarBuilder) -> Result<host::Softmax> {
+    host::Softmax::new(width, vb.dtype(), vb.slots(), vb.prefix())
+}
+
 /// A gated feed-forward block with the weights `gate_proj`, `up_proj` and `down_proj` at the builder's path.
 ///
 /// # Errors

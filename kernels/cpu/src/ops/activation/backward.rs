@@ -10,7 +10,7 @@ use half::{bf16, f16};
 
 use super::{SEGMENT, expect_half};
 use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd, exp, load, store};
+use crate::simd::{Element, Simd, exp_minus, load, store};
 
 struct SiluAndMulBackward<E> {
     rows: RowMap<3>,
@@ -114,7 +114,7 @@ impl<E: Element> SiluAndMulBackward<E> {
 #[inline(always)]
 fn silu_with_slope<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
     let one = s.splat(1.0);
-    let decay = exp(s, s.sub(s.splat(0.0), s.abs(x)));
+    let decay = exp_minus(s, s.abs(x));
     let reciprocal = s.reciprocal(s.add(one, decay));
     let sigmoid = s.mul(s.where_negative(x, decay, one), reciprocal);
     let other = s.mul(s.where_negative(x, one, decay), reciprocal);

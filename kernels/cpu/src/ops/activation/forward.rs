@@ -11,8 +11,8 @@ use half::{bf16, f16};
 use super::function::RowFunction;
 use super::{SEGMENT, expect_half};
 use crate::call::{Args, DType, Failed, Job, MAX_RANK, RowMap, Tensor, launch};
-use crate::ops::STREAM_BYTES;
-use crate::simd::{Element, Simd};
+use crate::ops::rows::{TOGETHER, head, load_wide, store_wide, streams};
+use crate::simd::{Element, Simd, Wide, load, store};
 
 struct Activation<E, F> {
     f: F,
@@ -55,7 +55,7 @@ fn run<E: Element, F: RowFunction>(function: &'static str, out: &Tensor, x: &Ten
     let bytes = (x.len() + out.len()) * size_of::<E>();
     let rows = RowMap::new([out, x]);
     let segments = width.div_ceil(SEGMENT);
-    let (x_data, out_data, stream) = (x.data(), out.data(), bytes >= STREAM_BYTES && !out.same_view(x));
+    let (x_data, out_data, stream) = (x.data(), out.data(), streams(bytes) && !out.same_view(x));
     let job = Activation::<E, F> { f, rows, x: x_data, out: out_data, width, segments, stream };
     // About 3 elements per nanosecond.
     launch(function, &job, rows.len() * segments, out.len() as u64 / 3)
@@ -97,32 +97,33 @@ impl<E: Element, F: RowFunction> Activation<E, F> {
     #[inline(always)]
     unsafe fn segment<S: Simd>(&self, s: S, gate: *const E, up: *const E, out: *mut E, count: usize) {
         let lanes = S::LANES;
-        let whole = count - count % lanes;
-        let stream = self.stream && out.addr().is_multiple_of(lanes * size_of::<E>());
         let mut i = 0;
-        while i < whole {
-            // SAFETY: `i + LANES <= count`.
-            let g = unsafe { E::load(s, gate.add(i)) };
-            // SAFETY: `i + LANES <= count`.
-            let u = if F::GATED { unsafe { E::load(s, up.add(i)) } } else { g };
-            let value = self.f.value(s, g, u);
-            if stream {
-                // SAFETY: `i + LANES <= count`; the start is aligned to whole vectors, and so is every step.
-                unsafe { E::stream(s, out.add(i), value) };
-            } else {
-                // SAFETY: `i + LANES <= count`.
-                unsafe { E::store(s, out.add(i), value) };
+        let mut end = head::<S, E>(self.stream, out, count);
+        loop {
+            while i < end {
+                let part = lanes.min(end - i);
+                // SAFETY: `part` elements stand at `i`.
+                let g = unsafe { load(s, gate.add(i), part) };
+                // SAFETY: likewise.
+                let u = if F::GATED { unsafe { load(s, up.add(i), part) } } else { g };
+                // SAFETY: likewise.
+                unsafe { store(s, out.add(i), self.f.value(s, g, u), part) };
+                i += part;
             }
-            i += lanes;
-        }
-        let rest = count - whole;
-        if rest > 0 {
-            // SAFETY: `rest` elements stand at `whole`.
-            let g = unsafe { E::load_part(s, gate.add(whole), rest) };
-            // SAFETY: likewise.
-            let u = if F::GATED { unsafe { E::load_part(s, up.add(whole), rest) } } else { g };
-            // SAFETY: likewise.
-            unsafe { E::store_part(s, out.add(whole), self.f.value(s, g, u), rest) };
+            while i + TOGETHER * lanes <= count {
+                // SAFETY: `TOGETHER * LANES` elements stand at `i`.
+                let g = unsafe { load_wide(s, gate.add(i)) };
+                // SAFETY: likewise.
+                let u = if F::GATED { unsafe { load_wide(s, up.add(i)) } } else { g };
+                let value = self.f.value(Wide::<S, TOGETHER>(s), g, u);
+                // SAFETY: likewise; where it streams, whole vectors begin behind the head, and so does every step.
+                unsafe { store_wide(s, out.add(i), value, self.stream) };
+                i += TOGETHER * lanes;
+            }
+            if i == count {
+                return;
+            }
+            end = count;
         }
     }
 }

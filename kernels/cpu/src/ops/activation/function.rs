@@ -2,12 +2,12 @@
 
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 
-use crate::simd::{Simd, normal_weighted, sigmoid_weighted};
+use crate::simd::{Arithmetic, normal_weighted, sigmoid_weighted};
 
 /// A function of one number.
 pub(super) trait Unary: Copy + Send + Sync {
     /// The values.
-    fn value<S: Simd>(self, s: S, x: S::V) -> S::V;
+    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V;
 }
 
 /// What makes an output row of an input row.
@@ -16,7 +16,7 @@ pub(super) trait RowFunction: Copy + Send + Sync {
     const GATED: bool;
 
     /// The values.
-    fn value<S: Simd>(self, s: S, first: S::V, second: S::V) -> S::V;
+    fn value<A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V;
 }
 
 /// `x / (1 + e^-x)`.
@@ -25,7 +25,7 @@ pub(super) struct Silu;
 
 impl Unary for Silu {
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, x: S::V) -> S::V {
+    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V {
         sigmoid_weighted(s, x, x)
     }
 }
@@ -36,7 +36,7 @@ pub(super) struct Gelu;
 
 impl Unary for Gelu {
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, x: S::V) -> S::V {
+    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V {
         normal_weighted(s, x)
     }
 }
@@ -49,7 +49,7 @@ pub(super) struct GeluTanh;
 impl Unary for GeluTanh {
     /// As `x / (1 + e^-2u)`, which has no difference of numbers that are nearly equal.
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, x: S::V) -> S::V {
+    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V {
         // 2 * sqrt(2 / pi), and the same times 0.044715.
         let (linear, cubic) = (s.splat(1.595_769_2), s.splat(0.071_354_814));
         let z = s.mul(x, s.fma(s.mul(x, x), cubic, linear));
@@ -63,7 +63,7 @@ pub(super) struct GeluQuick;
 
 impl Unary for GeluQuick {
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, x: S::V) -> S::V {
+    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V {
         sigmoid_weighted(s, x, s.mul(x, s.splat(1.702)))
     }
 }
@@ -76,7 +76,7 @@ impl<F: Unary> RowFunction for Plain<F> {
     const GATED: bool = false;
 
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, first: S::V, _second: S::V) -> S::V {
+    fn value<A: Arithmetic>(self, s: A, first: A::V, _second: A::V) -> A::V {
         self.0.value(s, first)
     }
 }
@@ -89,7 +89,7 @@ impl<F: Unary> RowFunction for GateFirst<F> {
     const GATED: bool = true;
 
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, first: S::V, second: S::V) -> S::V {
+    fn value<A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
         s.mul(self.0.value(s, first), second)
     }
 }
@@ -102,7 +102,7 @@ impl<F: Unary> RowFunction for GateSecond<F> {
     const GATED: bool = true;
 
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, first: S::V, second: S::V) -> S::V {
+    fn value<A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
         s.mul(first, self.0.value(s, second))
     }
 }
@@ -118,7 +118,7 @@ impl RowFunction for FatRelu {
     const GATED: bool = true;
 
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, first: S::V, second: S::V) -> S::V {
+    fn value<A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
         // The difference of unequal numbers is never 0, so that its sign decides as a comparison would.
         let below = s.sub(s.splat(self.threshold), first);
         s.mul(s.where_negative(below, first, s.splat(0.0)), second)

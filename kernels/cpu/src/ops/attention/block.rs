@@ -7,12 +7,13 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use super::few::{Scores, Weigh};
 use super::multiply::{Dots, Multiply, TILE_ROWS};
 use super::options::Options;
 use super::sequences::{Sequence, Sequences};
 use super::softmax::{Running, cap_scores, hide};
 use super::split::Slot;
-use super::tiles::{Rows, Tile, all_finite, unpack, zero};
+use super::tiles::{Rows, Tile, all_finite, unpack, unpack_pairs, zero};
 use super::{MAX_HEAD, View};
 use crate::call::Job;
 use crate::simd::{Element, Simd};
@@ -55,6 +56,8 @@ pub(super) struct Held<'a> {
     pub(super) rows: Range<usize>,
     /// The head size rounded up to whole vectors.
     pub(super) depth: usize,
+    /// Few rows in pairs of vectors: queries and output stand in the order of pairs.
+    pub(super) paired: bool,
     pub(super) queries: *mut f32,
     pub(super) output: *mut f32,
     pub(super) scores: *mut f32,
@@ -104,6 +107,13 @@ impl<E: Element> Attention<E> {
         }
     }
 
+    /// Whether a block of so many rows goes by pairs of vectors.
+    #[inline(always)]
+    pub(super) fn paired<S: Simd>(&self, rows: usize) -> bool {
+        // Keys in f32 need no change, and go through the products of `multiply`, which take fewer instructions.
+        !E::IS_F32 && rows <= TILE_ROWS && self.head_dim.is_multiple_of(2 * S::LANES)
+    }
+
     /// Sequence and key/value head of a number below `batch * kv_heads`.
     #[inline(always)]
     pub(super) fn pair(&self, index: usize) -> (Sequence, usize) {
@@ -140,7 +150,7 @@ impl<E: Element> Attention<E> {
         keys_range: Range<usize>,
         slot: Option<NonNull<Slot>>,
     ) {
-        let few = rows.len() <= TILE_ROWS;
+        let (few, paired) = (rows.len() <= TILE_ROWS, self.paired::<S>(rows.len()));
         let mut queries = Tile::<MAX_ELEMENTS>::new();
         let mut output = Tile::<MAX_ELEMENTS>::new();
         let mut scores = Tile::<{ MAX_ROWS * KEYS }>::new();
@@ -153,6 +163,7 @@ impl<E: Element> Attention<E> {
             kv_head,
             rows,
             depth: self.head_dim.next_multiple_of(S::LANES),
+            paired,
             queries: queries.pointer(),
             output: output.pointer(),
             scores: scores.pointer(),
@@ -169,7 +180,9 @@ impl<E: Element> Attention<E> {
             let count = KEYS.min(end - start);
             // SAFETY: `count` keys from `start` on are inside the shape, and the tiles have room for them.
             let keys = unsafe {
-                if few {
+                if paired {
+                    self.pairs_of(s, self.k, &held, start..start + count, keys.pointer())
+                } else if few {
                     self.rows_of(s, self.k, &held, start, count, keys.pointer(), true)
                 } else {
                     self.transposed(s, &held, start, count, stage.pointer(), keys.pointer())
@@ -177,12 +190,25 @@ impl<E: Element> Attention<E> {
             };
             // Rows at a large stride fall on few cache sets: blocks that read them often copy them first.
             // SAFETY: likewise.
-            let values = unsafe { self.rows_of(s, self.v, &held, start, count, values.pointer(), few) };
+            let values = unsafe {
+                if paired {
+                    self.pairs_of(s, self.v, &held, start..start + count, values.pointer())
+                } else {
+                    self.rows_of(s, self.v, &held, start, count, values.pointer(), few)
+                }
+            };
             let partly = first.end < start + count || start < last.start;
             // A weight of 0 does not hide a value that is not finite, so where rows see different keys, they must then
             // not touch those that they don't see.
             // SAFETY: `count` rows of `depth` elements were just described.
-            let exact = partly && !unsafe { all_finite(s, values, count, held.depth) };
+            let exact = partly
+                && !unsafe {
+                    if values.raw {
+                        all_finite::<S, E>(s, values, count, held.depth)
+                    } else {
+                        all_finite::<S, f32>(s, values, count, held.depth)
+                    }
+                };
             let step = Step { start, count, keys, values, few, exact };
             let mut first = 0;
             while first < held.rows.len() {
@@ -212,7 +238,14 @@ impl<E: Element> Attention<E> {
             // SAFETY: inside the shape; the row has `head_dim` elements.
             let from = unsafe { self.q.row(self.place(held, row)) };
             // SAFETY: room by this function's contract.
-            unsafe { unpack(s, from, self.head_dim, held.queries.add(index * depth), scale) };
+            let to = unsafe { held.queries.add(index * depth) };
+            if held.paired {
+                // SAFETY: likewise, a whole number of pairs.
+                unsafe { unpack_pairs(s, from, depth, to, scale) };
+            } else {
+                // SAFETY: likewise.
+                unsafe { unpack(s, from, self.head_dim, to, scale) };
+            }
             // SAFETY: likewise.
             unsafe { zero(s, held.output.add(index * depth), depth) };
         }
@@ -237,26 +270,9 @@ impl<E: Element> Attention<E> {
         if hidden >= width {
             return;
         }
-        // SAFETY: a row of the block, so inside the tiles.
-        let (a, c) = unsafe { (held.queries.add(rows.start * depth), held.scores.add(rows.start * KEYS)) };
-        let (b, b_stride) = (step.keys.data, step.keys.stride);
         let count = rows.len();
-        if step.few {
-            s.call(Dots { rows: count, columns: width, depth, a, a_stride: depth, b, b_stride, c, c_stride: KEYS });
-        } else {
-            s.call(Multiply {
-                rows: count,
-                depth: self.head_dim,
-                vectors: width.div_ceil(S::LANES),
-                a,
-                a_stride: depth,
-                b,
-                b_stride,
-                c,
-                c_stride: KEYS,
-                add: false,
-            });
-        }
+        // SAFETY: rows of the block over the tile's first `width` keys.
+        unsafe { self.score(s, held, step, &rows, width) };
         for (running, index) in held.running[rows.clone()].iter_mut().zip(rows.clone()) {
             let seen = seen(index);
             // SAFETY: a row of the block, so inside the tiles.
@@ -277,6 +293,23 @@ impl<E: Element> Attention<E> {
         }
         // The values of `keys`, weighted and added to the outputs of `count` rows from the block's row `index` on.
         let weigh = |index: usize, count: usize, keys: Range<usize>| {
+            let stride = step.values.stride;
+            if held.paired {
+                // SAFETY: a row of the block and a key of the tile.
+                let weights = unsafe { held.scores.add(index * KEYS + keys.start) };
+                // SAFETY: a row of the block, so inside the tile.
+                let outputs = unsafe { held.output.add(index * depth) };
+                let (rows, count) = (count, keys.len());
+                if step.values.raw {
+                    let values = step.values.row::<E>(keys.start);
+                    let ahead = step.count == KEYS;
+                    s.call(Weigh { rows, keys: count, depth, weights, values, stride, outputs, ahead });
+                } else {
+                    let values = step.values.row::<f32>(keys.start);
+                    s.call(Weigh { rows, keys: count, depth, weights, values, stride, outputs, ahead: false });
+                }
+                return;
+            }
             s.call(Multiply {
                 rows: count,
                 depth: keys.len(),
@@ -284,8 +317,8 @@ impl<E: Element> Attention<E> {
                 // SAFETY: a row of the block and a key of the tile.
                 a: unsafe { held.scores.add(index * KEYS + keys.start) },
                 a_stride: KEYS,
-                b: step.values.row(keys.start),
-                b_stride: step.values.stride,
+                b: step.values.row::<f32>(keys.start),
+                b_stride: stride,
                 // SAFETY: a row of the block, so inside the tile.
                 c: unsafe { held.output.add(index * depth) },
                 c_stride: depth,
@@ -296,6 +329,62 @@ impl<E: Element> Attention<E> {
             rows.for_each(|index| weigh(index, 1, seen(index)));
         } else {
             weigh(rows.start, count, hidden..width);
+        }
+    }
+
+    /// The scores of a few rows of the block with the first `width` keys of a tile.
+    ///
+    /// # Safety
+    /// As for [`Self::advance`]; `width` is at most the tile's number of keys.
+    #[inline(always)]
+    unsafe fn score<S: Simd>(&self, s: S, held: &Held<'_>, step: Step, rows: &Range<usize>, width: usize) {
+        let depth = held.depth;
+        // SAFETY: a row of the block, so inside the tiles.
+        let (a, c) = unsafe { (held.queries.add(rows.start * depth), held.scores.add(rows.start * KEYS)) };
+        let (b, b_stride) = (step.keys.data, step.keys.stride);
+        let count = rows.len();
+        if held.paired {
+            let ahead = step.count == KEYS;
+            if step.keys.raw {
+                let keys = step.keys.row::<E>(0);
+                s.call(Scores {
+                    rows: count,
+                    columns: width,
+                    depth,
+                    queries: a,
+                    keys,
+                    stride: b_stride,
+                    out: c,
+                    ahead,
+                });
+            } else {
+                let (keys, ahead) = (b, false);
+                s.call(Scores {
+                    rows: count,
+                    columns: width,
+                    depth,
+                    queries: a,
+                    keys,
+                    stride: b_stride,
+                    out: c,
+                    ahead,
+                });
+            }
+        } else if step.few {
+            s.call(Dots { rows: count, columns: width, depth, a, a_stride: depth, b, b_stride, c, c_stride: KEYS });
+        } else {
+            s.call(Multiply {
+                rows: count,
+                depth: self.head_dim,
+                vectors: width.div_ceil(S::LANES),
+                a,
+                a_stride: depth,
+                b,
+                b_stride,
+                c,
+                c_stride: KEYS,
+                add: false,
+            });
         }
     }
 
@@ -313,6 +402,17 @@ impl<E: Element> Attention<E> {
             let blind = self.visible(&held.sequence, row).is_empty();
             let factor = s.splat(if blind { 0.0 } else { 1.0 / held.running[index].sum });
             let mut d = 0;
+            while held.paired && d < head_dim {
+                // SAFETY: inside the tile, a pair of vectors.
+                let at = unsafe { held.output.add(index * held.depth + d) };
+                // SAFETY: likewise.
+                let first = s.mul(unsafe { s.load_f32(at) }, factor);
+                // SAFETY: likewise.
+                let second = s.mul(unsafe { s.load_f32(at.add(S::LANES)) }, factor);
+                // SAFETY: inside the row.
+                unsafe { E::store2(s, to.add(d), [first, second]) };
+                d += 2 * S::LANES;
+            }
             while d < head_dim {
                 // SAFETY: inside the tile.
                 let value = s.mul(unsafe { s.load_f32(held.output.add(index * held.depth + d)) }, factor);

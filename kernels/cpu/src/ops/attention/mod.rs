@@ -3,7 +3,8 @@
 //! Queries of all heads that share a key/value head are the rows of one block, so that keys and values are read once
 //! per block. A block walks over tiles of the keys that its rows see, with an online softmax (running maximum and sum
 //! per row). Blocks of many rows transpose the keys of a tile and multiply with register tiles; blocks of few rows
-//! (decoding) take dot products with the keys as they lie, since transposing would cost more than it saves.
+//! (decoding) take dot products with the keys as they lie, since transposing would cost more than it saves; where the
+//! head allows it, in their own element type (`few`).
 //!
 //! Sequences of a batch, of a packed call and of a paged cache differ only in where their queries and keys lie, which
 //! `sequences` knows.
@@ -11,6 +12,7 @@
 mod arguments;
 mod block;
 mod dense;
+mod few;
 mod keys;
 mod options;
 mod paged;

@@ -127,7 +127,8 @@ unsafe impl<E: Element> Job for Merge<'_, E> {
                 }
             }
             let (queries, scores) = (output, output);
-            let held = Held { sequence, kv_head, rows, depth, queries, output, scores, running: &mut running };
+            let paired = attention.paired::<S>(rows.len());
+            let held = Held { sequence, kv_head, rows, depth, paired, queries, output, scores, running: &mut running };
             // SAFETY: the only block of its head; `finish` reads rows and sums alone.
             unsafe { attention.finish(s, &held) };
         }

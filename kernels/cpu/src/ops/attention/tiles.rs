@@ -23,18 +23,20 @@ impl<const N: usize> Tile<N> {
     }
 }
 
-/// The keys or values of a tile as f32 rows.
+/// The keys or values of a tile as rows of f32, or of the tensors' own type where `raw`.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) data: *const f32,
+    /// In elements of the rows' type.
     pub(super) stride: isize,
+    pub(super) raw: bool,
 }
 
 impl Rows {
-    /// A row's first element; to be read only where the row is one of the tile's.
+    /// The first element of a row of `B`, the rows' type; to be read only where the row is one of the tile's.
     #[inline(always)]
-    pub(super) fn row(self, index: usize) -> *const f32 {
-        self.data.wrapping_offset(index as isize * self.stride)
+    pub(super) fn row<B>(self, index: usize) -> *const B {
+        self.data.cast::<B>().wrapping_offset(index as isize * self.stride)
     }
 }
 
@@ -75,21 +77,39 @@ pub(super) unsafe fn unpack<S: Simd, E: Element>(s: S, from: *const E, count: us
     }
 }
 
+/// Writes `factor * from` as f32, in the order of pairs of vectors of its type.
+///
+/// # Safety
+/// `count` elements, a whole number of pairs of vectors, are readable at `from` and writable at `to`.
+#[inline(always)]
+pub(super) unsafe fn unpack_pairs<S: Simd, E: Element>(s: S, from: *const E, count: usize, to: *mut f32, factor: S::V) {
+    let mut i = 0;
+    while i < count {
+        // SAFETY: `i + 2 * LANES <= count`.
+        let [first, second] = unsafe { E::load2(s, from.add(i)) };
+        // SAFETY: likewise.
+        unsafe { s.store_f32(to.add(i), s.mul(first, factor)) };
+        // SAFETY: likewise.
+        unsafe { s.store_f32(to.add(i + S::LANES), s.mul(second, factor)) };
+        i += 2 * S::LANES;
+    }
+}
+
 /// Whether no element is infinite or NaN.
 ///
 /// # Safety
-/// `count` rows of `depth` elements, a whole number of vectors, are readable.
+/// `count` rows of `depth` elements of `B`, a whole number of vectors, are readable.
 #[inline(always)]
-pub(super) unsafe fn all_finite<S: Simd>(s: S, rows: Rows, count: usize, depth: usize) -> bool {
+pub(super) unsafe fn all_finite<S: Simd, B: Element>(s: S, rows: Rows, count: usize, depth: usize) -> bool {
     // 0 * x is 0 for finite x, else NaN, and NaN stays in a sum.
     let mut sum = s.splat(0.0);
     let zero = s.splat(0.0);
     for row in 0..count {
-        let from = rows.row(row);
+        let from = rows.row::<B>(row);
         let mut d = 0;
         while d < depth {
             // SAFETY: inside the row.
-            sum = s.fma(unsafe { s.load_f32(from.add(d)) }, zero, sum);
+            sum = s.fma(unsafe { B::load(s, from.add(d)) }, zero, sum);
             d += S::LANES;
         }
     }

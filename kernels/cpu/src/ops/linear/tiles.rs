@@ -2,100 +2,157 @@
 
 #![expect(unsafe_code, reason = "tiles on the stack, rows by pointer")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
-#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 #![expect(clippy::cast_possible_wrap, reason = "extents and offsets fit isize: checked with the tensor")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 
-use core::mem::MaybeUninit;
+use core::marker::PhantomData;
 use core::ops::Range;
 
 use super::Linear;
+use super::buffer::Buffer;
+use super::panel::{COLUMNS, DEPTH, Panel};
+use super::product::Product;
+use super::words::{Ahead, Paired, Single, TILE_ROWS, Tile, Words};
 use crate::call::Job;
-use crate::ops::multiply::{Multiply, TILE_ROWS};
-use crate::simd::{Element, Kernel, Simd, load, store};
+use crate::simd::{Simd, load};
 
-/// Columns of a panel: the output columns of one item.
-const COLUMNS: usize = 64;
-/// Depth of a panel. With [`COLUMNS`] it takes 64 KiB, which the second cache keeps while all rows pass.
-const DEPTH: usize = 256;
-/// Rows of one item, a multiple of [`TILE_ROWS`]: enough to make up for the transposing of a panel.
-const ROWS: usize = 144;
-/// Longest vector of any level, in lanes.
-const MAX_LANES: usize = 16;
+/// Most rows of one item, a multiple of [`TILE_ROWS`]: enough to make up for the transposing of a panel.
+const MAX_ROWS: usize = 258;
+/// As many items as even out the threads, while an item has at least [`MIN_ROWS`].
+const MIN_ITEMS: usize = 32;
+const MIN_ROWS: usize = 96;
 
-/// Cache-line aligned, so that vectors of a row never straddle lines.
-#[repr(align(64))]
-struct Buffer<const N: usize>(MaybeUninit<[f32; N]>);
+/// Columns of the next panel that are asked for with each of the first tiles.
+const AHEAD: usize = 16;
 
-impl<const N: usize> Buffer<N> {
-    fn new() -> Self {
-        Self(MaybeUninit::uninit())
-    }
-    fn pointer(&mut self) -> *mut f32 {
-        self.0.as_mut_ptr().cast()
-    }
+/// Item: some rows of as many columns as a panel has, columns first.
+pub(super) struct Tiles<E, const GATED: bool> {
+    linear: Linear<E, GATED>,
+    /// Of an item.
+    rows: usize,
+    row_blocks: usize,
 }
 
-/// Item: [`ROWS`] rows of [`COLUMNS`] columns, columns first.
-pub(super) struct Tiles<E> {
-    pub(super) linear: Linear<E>,
-}
+impl<E, const GATED: bool> Tiles<E, GATED> {
+    /// Columns of an item; where they are gated, a panel holds both halves.
+    const COLUMNS: usize = if GATED { COLUMNS / 2 } else { COLUMNS };
 
-impl<E> Tiles<E> {
-    fn row_blocks(&self) -> usize {
-        self.linear.rows.len().div_ceil(ROWS)
+    pub(super) fn new(linear: Linear<E, GATED>) -> Self {
+        let rows = linear.rows.len();
+        let column_blocks = linear.columns.div_ceil(Self::COLUMNS);
+        let wanted = MIN_ITEMS.div_ceil(column_blocks).min(rows / MIN_ROWS).max(rows.div_ceil(MAX_ROWS));
+        let rows_of_item = rows.div_ceil(wanted.max(1)).next_multiple_of(TILE_ROWS).min(MAX_ROWS);
+        Self { linear, rows: rows_of_item, row_blocks: rows.div_ceil(rows_of_item) }
+    }
+
+    /// The first row and the first column of an item.
+    fn place(&self, item: usize) -> (usize, usize) {
+        (item % self.row_blocks * self.rows, item / self.row_blocks * Self::COLUMNS)
+    }
+
+    /// What the panel of an item and a depth is made of: of its columns the part that is asked for with one tile.
+    #[inline(always)]
+    fn ahead(&self, (item, start): (usize, usize), depth: usize, tile: usize) -> Ahead {
+        let linear = &self.linear;
+        let at = tile * AHEAD;
+        let (half, within) = (at / Self::COLUMNS, at % Self::COLUMNS);
+        let column = self.place(item).1 + within;
+        if column >= linear.columns || half > usize::from(GATED) {
+            return Ahead { start: linear.weight.cast(), row: 0, stride: 0 };
+        }
+        let row = (half * linear.columns + column) as isize;
+        Ahead {
+            start: linear.weight.wrapping_offset(row * linear.weight_stride).wrapping_add(start).cast(),
+            row: depth.min(linear.depth - start) * size_of::<E>(),
+            stride: linear.weight_stride * size_of::<E>() as isize,
+        }
     }
 
     pub(super) fn items(&self) -> usize {
-        self.row_blocks() * self.linear.columns.div_ceil(COLUMNS)
+        self.row_blocks * self.linear.columns.div_ceil(Self::COLUMNS)
     }
 }
 
 // SAFETY: blocks are independent, outputs lie apart (`expect_writable`), inputs are only read.
-unsafe impl<E: Element> Job for Tiles<E> {
+unsafe impl<E: Product, const GATED: bool> Job for Tiles<E, GATED> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
+        if E::IS_BF16 && S::PAIRS {
+            self.run_words::<S, Paired>(s, items);
+        } else {
+            self.run_words::<S, Single>(s, items);
+        }
+    }
+}
+
+impl<E: Product, const GATED: bool> Tiles<E, GATED> {
+    #[inline(always)]
+    fn run_words<S: Simd, W: Words>(&self, s: S, items: Range<usize>) {
         let linear = &self.linear;
-        let (rows, blocks) = (linear.rows.len(), self.row_blocks());
-        let (mut panel, mut left, mut sums) =
-            (Buffer::<{ COLUMNS * DEPTH }>::new(), Buffer::<{ TILE_ROWS * DEPTH }>::new(), Buffer::new());
-        let (panel, left, sums) = (panel.pointer(), left.pointer(), Buffer::<{ ROWS * COLUMNS }>::pointer(&mut sums));
+        let (mut panel, mut left, mut sums) = (
+            Buffer::<{ COLUMNS * DEPTH }>::new(),
+            Buffer::<{ TILE_ROWS * DEPTH }>::new(),
+            Buffer::<{ MAX_ROWS * COLUMNS }>::new(),
+        );
+        let (panel, left, sums) = (panel.pointer(), left.pointer(), sums.pointer());
+        // Blocks of the same depth, as far as whole vectors allow.
+        let blocks = linear.depth.div_ceil(DEPTH * W::ELEMENTS).max(1);
+        let block = linear.depth.div_ceil(blocks).next_multiple_of(S::LANES * W::ELEMENTS);
         for item in items {
-            let (first, column) = (item % blocks * ROWS, item / blocks * COLUMNS);
-            let mut offsets = [[0; 2]; ROWS];
-            let offsets = &mut offsets[..ROWS.min(rows - first)];
+            let (first, column) = self.place(item);
+            let mut offsets = [[0; 2]; MAX_ROWS];
+            let offsets = &mut offsets[..self.rows.min(linear.rows.len() - first)];
             let mut cursor = linear.rows.cursor(first);
             for offset in &mut *offsets {
                 *offset = cursor.offsets;
                 cursor.advance();
             }
-            let count = COLUMNS.min(linear.columns - column);
-            let vectors = count.div_ceil(S::LANES);
+            let count = Self::COLUMNS.min(linear.columns - column);
+            let half = count.next_multiple_of(S::LANES);
             let mut start = 0;
             loop {
-                let depth = DEPTH.min(linear.depth - start);
-                // SAFETY: columns and a part of the depth; the panel has room for a whole number of vectors of both.
-                unsafe { self.transpose(s, column..column + count, start..start + depth, panel) };
-                for (tile, offsets) in offsets.chunks(TILE_ROWS).enumerate() {
-                    for (row, offset) in offsets.iter().enumerate() {
-                        // SAFETY: the row's offset lies inside the checked tensor, as do `depth` elements of it.
-                        let from = unsafe { linear.x.offset(offset[1]).add(start) };
-                        // SAFETY: likewise; a row of the buffer, which has room for a whole number of vectors.
-                        unsafe { unpack(s, from, depth, left.add(row * DEPTH)) };
-                    }
-                    let multiply = Multiply {
-                        rows: offsets.len(),
+                let depth = block.min(linear.depth - start);
+                let next = if start + depth < linear.depth { (item, start + depth) } else { (item + 1, 0) };
+                let halves = 1 + usize::from(GATED);
+                for h in 0..halves {
+                    let row = (h * linear.columns + column) as isize;
+                    let weight = linear.weight.wrapping_offset(row * linear.weight_stride).wrapping_add(start);
+                    // SAFETY: `half` columns of the panel from there on.
+                    let to = unsafe { panel.add(h * half) };
+                    s.call(Panel::<E, W> {
+                        weight,
+                        stride: linear.weight_stride,
+                        count,
                         depth,
-                        vectors,
-                        a: left,
-                        a_stride: DEPTH,
-                        b: panel,
-                        b_stride: COLUMNS as isize,
+                        to,
+                        words: PhantomData,
+                    });
+                }
+                for (tile, offsets) in offsets.chunks(TILE_ROWS).enumerate() {
+                    let mut rows = [left.cast_const(); TILE_ROWS];
+                    for (r, (row, offset)) in rows.iter_mut().zip(offsets).enumerate() {
+                        let from = linear.x.wrapping_offset(offset[1]).wrapping_add(start);
+                        *row = if (E::IS_F32 || W::ELEMENTS == 2) && depth.is_multiple_of(W::ELEMENTS) {
+                            from.cast()
+                        } else {
+                            // SAFETY: a row of the buffer, which has room for a whole number of vectors.
+                            let to = unsafe { left.add(r * DEPTH) };
+                            // SAFETY: `depth` elements of the row from `start` on, inside the checked tensor.
+                            unsafe { unpack::<S, E, W>(s, from, depth, to) };
+                            to
+                        };
+                    }
+                    s.call(Tile::<W> {
+                        ahead: self.ahead(next, block, tile),
+                        rows: &rows[..offsets.len()],
+                        steps: depth.div_ceil(W::ELEMENTS),
+                        vectors: halves * half / S::LANES,
+                        panel,
                         // SAFETY: rows of the item have their place in the buffer.
-                        c: unsafe { sums.add(tile * TILE_ROWS * COLUMNS) },
-                        c_stride: COLUMNS,
+                        sums: unsafe { sums.add(tile * TILE_ROWS * COLUMNS) },
                         add: start > 0,
-                    };
-                    multiply.run(s);
+                        words: PhantomData,
+                    });
                 }
                 start += depth;
                 if start == linear.depth {
@@ -105,86 +162,46 @@ unsafe impl<E: Element> Job for Tiles<E> {
             for (row, offset) in offsets.iter().enumerate() {
                 // SAFETY: the row's offset lies inside the checked tensor, and so does `column`.
                 let to = unsafe { linear.out.offset(offset[0]).add(column) };
-                // SAFETY: `count` elements were written there, rounded up to whole vectors.
-                unsafe { self.finish(s, sums.add(row * COLUMNS), column, count, to) };
+                // SAFETY: a row of the sums.
+                let sums = unsafe { sums.add(row * COLUMNS) };
+                // SAFETY: `half` elements were written there, and where gated as many behind them.
+                unsafe { linear.finish(s, sums, sums.wrapping_add(half), column, count, to) };
             }
         }
     }
 }
 
-impl<E: Element> Tiles<E> {
-    /// Writes the rows `columns` of the weight, from `depth` on, as columns of the panel; columns that fill up the
-    /// last vector are zero.
-    ///
-    /// # Safety
-    /// Both are parts of the weight, and no longer than a panel.
-    #[inline(always)]
-    unsafe fn transpose<S: Simd>(&self, s: S, columns: Range<usize>, depth: Range<usize>, panel: *mut f32) {
-        let (linear, lanes) = (&self.linear, S::LANES);
-        let mut block = Buffer::<{ MAX_LANES * MAX_LANES }>::new();
-        let block = block.pointer();
-        let mut column = 0;
-        while column < columns.len() {
-            let mut d = 0;
-            while d < depth.len() {
-                let count = lanes.min(depth.len() - d);
-                for lane in 0..lanes {
-                    let value = if column + lane < columns.len() {
-                        let row = (columns.start + column + lane) as isize;
-                        let from = linear.weight.wrapping_offset(row * linear.weight_stride);
-                        let from = from.wrapping_add(depth.start + d);
-                        // SAFETY: `count` elements of a row of the weight.
-                        unsafe { load(s, from, count) }
-                    } else {
-                        s.splat(0.0)
-                    };
-                    // SAFETY: `LANES` rows of `LANES` elements fit the block.
-                    unsafe { s.store_f32(block.add(lane * lanes), value) };
-                }
-                // SAFETY: the block was written; the panel has whole vectors of depth and columns.
-                unsafe { s.transpose(block, lanes, panel.add(d * COLUMNS + column), COLUMNS) };
-                d += lanes;
-            }
-            column += lanes;
-        }
-    }
-
-    /// Adds the bias and rounds.
-    ///
-    /// # Safety
-    /// `count` elements, rounded up to whole vectors, are readable at `sums`; `count` are writable at `to`, and stand
-    /// in the bias from `column` on.
-    #[inline(always)]
-    unsafe fn finish<S: Simd>(&self, s: S, sums: *const f32, column: usize, count: usize, to: *mut E) {
-        let mut i = 0;
-        while i < count {
-            let part = S::LANES.min(count - i);
-            // SAFETY: inside whole vectors.
-            let mut value = unsafe { s.load_f32(sums.add(i)) };
-            if let Some(bias) = self.linear.bias {
-                // SAFETY: `part` elements stand there.
-                value = s.add(value, unsafe { load(s, bias.add(column + i), part) });
-            }
-            // SAFETY: `part` elements stand there.
-            unsafe { store(s, to.add(i), value, part) };
-            i += S::LANES;
-        }
-    }
-}
-
-/// Writes a part of a row as f32, zero-padded to whole vectors.
+/// Writes a part of a row as words of the panel, zero-padded to whole vectors.
 ///
 /// # Safety
-/// `count` elements are readable at `from`, and `count` rounded up to whole vectors writable at `to`.
+/// `count` elements are readable at `from`, and their words, rounded up to whole vectors, writable at `to`.
 #[inline(always)]
-unsafe fn unpack<S: Simd, E: Element>(s: S, from: *const E, count: usize, to: *mut f32) {
+unsafe fn unpack<S: Simd, E: Product, W: Words>(s: S, from: *const E, count: usize, to: *mut f32) {
+    let width = S::LANES * W::ELEMENTS;
     let mut i = 0;
     while i < count {
-        let part = S::LANES.min(count - i);
-        // SAFETY: `part` elements stand at `i`.
-        let value = unsafe { load(s, from.add(i), part) };
+        // SAFETY: elements inside the row.
+        let value = unsafe { words::<S, E, W>(s, from.add(i), width.min(count - i)) };
         // SAFETY: inside whole vectors.
-        unsafe { s.store_f32(to.add(i), value) };
-        i += S::LANES;
+        unsafe { s.store_f32(to.add(i / W::ELEMENTS), value) };
+        i += width;
+    }
+}
+
+/// A vector of words, of which the first `count` elements are read and the others zero.
+///
+/// # Safety
+/// `count` elements are readable at `from`, at most a vector's.
+#[inline(always)]
+pub(super) unsafe fn words<S: Simd, E: Product, W: Words>(s: S, from: *const E, count: usize) -> S::V {
+    if W::ELEMENTS == 1 {
+        // SAFETY: the caller's contract.
+        unsafe { load(s, from, count) }
+    } else if count == E::width::<S>() {
+        // SAFETY: the caller's contract; words of two elements are those of `Product`.
+        unsafe { E::read(s, from) }
+    } else {
+        // SAFETY: likewise.
+        unsafe { E::read_part(s, from, count) }
     }
 }

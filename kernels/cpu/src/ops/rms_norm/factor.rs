@@ -5,7 +5,7 @@
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 #![expect(clippy::cast_possible_truncation, reason = "the factor rounds to f32, in which rows are scaled")]
 
-use crate::simd::{Element, Simd};
+use crate::simd::{Element, Simd, load};
 
 /// Sums of squares below this may have lost terms to underflow; they are taken again in f64.
 const TINY: f32 = 1e-30;
@@ -20,20 +20,35 @@ pub(super) unsafe fn factor<S: Simd, E: Element>(s: S, x: *const E, hidden: usiz
     let mut sums = [s.splat(0.0); 4];
     let mut i = 0;
     while i + 4 * lanes <= hidden {
-        for (j, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: `i + 4 * LANES <= hidden`.
-            let value = unsafe { E::load(s, x.add(i + j * lanes)) };
-            *sum = s.fma(value, value, *sum);
-        }
+        // SAFETY: `i + 4 * LANES <= hidden`.
+        square(s, &mut sums, unsafe { [E::load2(s, x.add(i)), E::load2(s, x.add(i + 2 * lanes))] });
         i += 4 * lanes;
     }
     while i < hidden {
         let count = lanes.min(hidden - i);
         // SAFETY: `count` elements stand at `i`.
-        let value = unsafe { E::load_part(s, x.add(i), count) };
+        let value = unsafe { load(s, x.add(i), count) };
         sums[0] = s.fma(value, value, sums[0]);
         i += lanes;
     }
+    // SAFETY: by this function's contract.
+    unsafe { finish(s, sums, x, hidden, eps) }
+}
+
+/// Adds the squares of four vectors to four sums.
+#[inline(always)]
+pub(super) fn square<S: Simd>(s: S, sums: &mut [S::V; 4], values: [[S::V; 2]; 2]) {
+    for (sum, value) in sums.iter_mut().zip(values.as_flattened()) {
+        *sum = s.fma(*value, *value, *sum);
+    }
+}
+
+/// The factor of a row whose squares were summed.
+///
+/// # Safety
+/// `hidden` elements are readable at `x`, and at least one.
+#[inline(always)]
+pub(super) unsafe fn finish<S: Simd, E: Element>(s: S, sums: [S::V; 4], x: *const E, hidden: usize, eps: f64) -> f32 {
     let sum = s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
     let mut sum_of_squares = f64::from(sum);
     if leaves_f32(sum) {

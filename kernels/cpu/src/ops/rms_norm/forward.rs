@@ -8,11 +8,11 @@ use core::ops::Range;
 
 use half::{bf16, f16};
 
-use super::factor::factor;
+use super::factor::{factor, finish, square};
 use super::{expect_row, expect_weight};
 use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
-use crate::ops::STREAM_BYTES;
-use crate::simd::{Element, Simd};
+use crate::ops::rows::{head, prefetch_pair, streams};
+use crate::simd::{Element, Simd, load, load2_as, store, store2_as};
 
 /// With `OFFSET`, `offset` is added to the weight; without, it is not looked at.
 struct RmsNorm<E, W, const OFFSET: bool> {
@@ -23,7 +23,10 @@ struct RmsNorm<E, W, const OFFSET: bool> {
     hidden: usize,
     eps: f64,
     offset: f32,
+    /// Whether outputs bypass the cache.
     stream: bool,
+    /// Whether to ask for rows before they are read.
+    ahead: bool,
 }
 
 /// Checks the arguments of `rms_norm` and runs the kernel.
@@ -83,7 +86,8 @@ fn run<E: Element, W: Element, const OFFSET: bool>(
         hidden: x.last(),
         eps,
         offset,
-        stream: bytes >= STREAM_BYTES && !out.same_view(x),
+        stream: streams(bytes) && !out.same_view(x),
+        ahead: streams(bytes),
     };
     // About 50 bytes per nanosecond from the nearer caches.
     launch(function, &job, job.rows.len(), bytes as u64 / 50)
@@ -95,15 +99,27 @@ unsafe impl<E: Element, W: Element, const OFFSET: bool> Job for RmsNorm<E, W, OF
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
         let mut cursor = self.rows.cursor(items.start);
-        for _ in items {
+        // SAFETY: the row's offset lies inside the checked tensor, and a row of `hidden` elements starts there, dense.
+        let mut factor = unsafe { factor(s, self.x.offset(cursor.offsets[1]), self.hidden, self.eps) };
+        for item in items.clone() {
             let [to, from] = cursor.offsets;
-            // SAFETY: the row's offset lies inside the checked tensor.
+            cursor.advance();
+            // SAFETY: likewise.
             let x = unsafe { self.x.offset(from) };
             // SAFETY: likewise.
             let out = unsafe { self.out.offset(to) };
-            // SAFETY: a row of `hidden` elements starts there, dense, as does the weight.
-            unsafe { self.row(s, x, out) };
-            cursor.advance();
+            // SAFETY: likewise.
+            let next = unsafe { self.x.offset(cursor.offsets[1]) };
+            let last = item + 1 == items.end;
+            // SAFETY: rows of `hidden` elements start there, dense, as does the weight; rows of one output lie apart
+            // from other rows of the input.
+            factor = unsafe {
+                if last {
+                    self.row::<S, false>(s, x, out, factor, next)
+                } else {
+                    self.row::<S, true>(s, x, out, factor, next)
+                }
+            };
         }
         if self.stream {
             s.fence();
@@ -112,42 +128,87 @@ unsafe impl<E: Element, W: Element, const OFFSET: bool> Job for RmsNorm<E, W, OF
 }
 
 impl<E: Element, W: Element, const OFFSET: bool> RmsNorm<E, W, OFFSET> {
+    /// Writes a row. With `NEXT` it reads the next one meanwhile, so that memory is read and written at once, and gives
+    /// its factor.
+    ///
     /// # Safety
-    /// `hidden` elements are readable at `x` and writable at `out`; `out` is `x` or apart from it.
+    /// `hidden` elements are readable at `x` and `next` and writable at `out`; `out` is `x` or apart from it, and apart
+    /// from `next`.
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, s: S, x: *const E, out: *mut E) {
+    unsafe fn row<S: Simd, const NEXT: bool>(
+        &self,
+        s: S,
+        x: *const E,
+        out: *mut E,
+        factor: f32,
+        next: *const E,
+    ) -> f32 {
         let (lanes, hidden) = (S::LANES, self.hidden);
-        // SAFETY: by this function's contract.
-        let factor = s.splat(unsafe { factor(s, x, hidden, self.eps) });
-        let offset = s.splat(self.offset);
-        let whole = hidden - hidden % lanes;
-        let stream = self.stream && out.addr().is_multiple_of(lanes * size_of::<E>());
-        let mut i = 0;
-        while i < whole {
-            // SAFETY: `i + LANES <= hidden`.
-            let value = unsafe { E::load(s, x.add(i)) };
-            // SAFETY: `i + LANES <= hidden`.
-            let weight = unsafe { W::load(s, self.weight.add(i)) };
+        let (pair, offset, factor) = (2 * lanes, s.splat(self.offset), s.splat(factor));
+        let scaled = |value, weight| {
             let weight = if OFFSET { s.add(weight, offset) } else { weight };
-            let value = s.mul(s.mul(value, factor), weight);
-            if stream {
-                // SAFETY: `i + LANES <= hidden`; the row is aligned to whole vectors, and so is every step.
-                unsafe { E::stream(s, out.add(i), value) };
-            } else {
-                // SAFETY: `i + LANES <= hidden`.
-                unsafe { E::store(s, out.add(i), value) };
+            s.mul(s.mul(value, factor), weight)
+        };
+        // Where rows stand at one distance, the row behind the next one; else whatever is there, which costs no more.
+        let beyond = next.wrapping_byte_add(next.addr().wrapping_sub(x.addr()));
+        let mut squares = [s.splat(0.0); 4];
+        // `i` is the place in this row, `j` that in the next one, whose squares are summed in the order of `factor`.
+        let (mut i, mut j) = (0, 0);
+        let mut end = head::<S, E>(self.stream, out, hidden);
+        loop {
+            while i < end {
+                let count = lanes.min(end - i);
+                // SAFETY: `count` elements stand at `i`.
+                let value = unsafe { load(s, x.add(i), count) };
+                // SAFETY: likewise.
+                let weight = unsafe { load(s, self.weight.add(i), count) };
+                // SAFETY: likewise.
+                unsafe { store(s, out.add(i), scaled(value, weight), count) };
+                i += count;
             }
-            i += lanes;
+            while i + 2 * pair <= hidden {
+                if NEXT {
+                    if self.ahead {
+                        prefetch_pair::<S, E>(beyond, j);
+                        prefetch_pair::<S, E>(beyond, j + pair);
+                    }
+                    // SAFETY: `j <= i`, so `j + 4 * LANES <= hidden`.
+                    square(s, &mut squares, unsafe { [E::load2(s, next.add(j)), E::load2(s, next.add(j + pair))] });
+                    j += 2 * pair;
+                }
+                for i in [i, i + pair] {
+                    // SAFETY: `i + 2 * LANES <= hidden`.
+                    let values = unsafe { load2_as::<S, E, W>(s, x.add(i)) };
+                    // SAFETY: likewise.
+                    let weights = unsafe { W::load2(s, self.weight.add(i)) };
+                    let values = [scaled(values[0], weights[0]), scaled(values[1], weights[1])];
+                    // SAFETY: likewise; where it streams, whole vectors begin behind the head, and so does every step.
+                    unsafe { store2_as::<S, E, W>(s, out.add(i), values, self.stream) };
+                }
+                i += 2 * pair;
+            }
+            if i == hidden {
+                break;
+            }
+            end = hidden;
         }
-        let rest = hidden - whole;
-        if rest > 0 {
-            // SAFETY: `rest` elements stand at `whole`.
-            let value = unsafe { E::load_part(s, x.add(whole), rest) };
-            // SAFETY: likewise.
-            let weight = unsafe { W::load_part(s, self.weight.add(whole), rest) };
-            let weight = if OFFSET { s.add(weight, offset) } else { weight };
-            // SAFETY: likewise.
-            unsafe { E::store_part(s, out.add(whole), s.mul(s.mul(value, factor), weight), rest) };
+        if !NEXT {
+            return 0.0;
         }
+        while j < hidden {
+            if j + 2 * pair <= hidden {
+                // SAFETY: `j + 4 * LANES <= hidden`.
+                square(s, &mut squares, unsafe { [E::load2(s, next.add(j)), E::load2(s, next.add(j + pair))] });
+                j += 2 * pair;
+            } else {
+                let count = lanes.min(hidden - j);
+                // SAFETY: `count` elements stand at `j`.
+                let value = unsafe { load(s, next.add(j), count) };
+                squares[0] = s.fma(value, value, squares[0]);
+                j += lanes;
+            }
+        }
+        // SAFETY: by this function's contract.
+        unsafe { finish(s, squares, next, hidden, self.eps) }
     }
 }

@@ -1,0 +1,55 @@
+//! The softmax contract's typed face.
+#![expect(unsafe_code, reason = "calls a kernel with checked views")]
+
+use super::kernel::Route;
+use super::output::collect_output;
+use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
+
+/// A kernel for [`super::Contract::Softmax`].
+#[derive(Debug)]
+pub struct SoftmaxKernel {
+    pub(super) meta: LayerMeta,
+    pub(super) route: Route,
+}
+
+impl SoftmaxKernel {
+    /// What the kernel is and demands.
+    #[must_use]
+    pub fn meta(&self) -> &LayerMeta {
+        &self.meta
+    }
+
+    /// `out = e^x / sum(e^x)` over the last axis; see [`super::Contract::Softmax`].
+    ///
+    /// # Shapes
+    /// `out`, `x`: `[..., width]`, the rows of `x` at any distance, their elements adjacent. One dtype for both, one of
+    /// the kernel's.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, or the kernel's own error.
+    pub fn forward(&self, out: &mut TensorMut<'_>, x: &TensorRef<'_>) -> Result<(), BindError> {
+        let meta = &self.meta;
+        let native = self.route.native(meta)?;
+        let (out, x) = (&out.view(), &x.view());
+        if x.shape().is_empty() {
+            return Err(meta.shape_fault("x", x, "[..., width]".to_owned()));
+        }
+        meta.check_supported("x", x)?;
+        meta.check_view_width("x", x)?;
+        meta.check_rows("x", x)?;
+        meta.check_like("out", out, x)?;
+        let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
+        let values = [out.value(), x.value()];
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
+        // were checked against the contract and the kernel's limits just above.
+        unsafe { native.call(meta, values) }
+    }
+
+    /// [`Self::forward`] into memory of its own, row-major with the shape `shape` of `x`.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_to_vec<T: Element>(&self, x: &TensorRef<'_>, shape: &[usize]) -> Result<Vec<T>, BindError> {
+        collect_output(shape, |data| self.forward(&mut TensorMut::uninit::<T>(data, shape)?, x))
+    }
+}

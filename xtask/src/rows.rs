@@ -1,0 +1,187 @@
+//! The published set as tables of `benches/RESULTS.md`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::paths;
+use crate::published::Published;
+use crate::results::{machine, time};
+use crate::row::Row;
+
+/// Writes the tables of `benches/RESULTS.md` between their markers.
+pub(crate) fn write(published: &Published) -> anyhow::Result<PathBuf> {
+    replace("benches/RESULTS.md", "kernels", &tables(published))
+}
+
+/// Writes a command and what it printed into the README, between its markers.
+pub(crate) fn write_readme(command: &str, output: &str) -> anyhow::Result<PathBuf> {
+    replace("README.md", "benchmark", &format!("```console\n$ {command}\n{}\n```", output.trim_end()))
+}
+
+/// Puts `new` between two markers of a file of this repository.
+fn replace(file: &str, marker: &str, new: &str) -> anyhow::Result<PathBuf> {
+    let (begin, end) = (format!("<!-- {marker}: begin -->\n"), format!("<!-- {marker}: end -->"));
+    let path = paths::root().join(file);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let marked = text.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1)));
+    let (head, tail) = marked.with_context(|| format!("{} lacks the markers of {marker}", path.display()))?;
+    let text = format!("{head}{begin}\n{}\n\n{end}{tail}", new.trim());
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+fn tables(published: &Published) -> String {
+    let mut text = String::new();
+    line(&mut text, &machine(published.load_average.clone()));
+    let compiled = published.reference["compiled_for"].as_array().map_or(0, Vec::len);
+    let compiled = if compiled > 0 { "compiled for this processor" } else { "compiled for any processor" };
+    let torch =
+        published.torch.as_ref().map_or_else(|| "no PyTorch here".to_owned(), |version| format!("PyTorch {version}"));
+    let version = published.reference["version"].as_str().unwrap_or("?");
+    line(&mut text, &format!("candle {version}, {compiled}; {torch}; {} threads each.\n", published.threads));
+    ceilings(&published.ceilings, &mut text);
+    text.push_str(&table(&published.rows));
+    kept(&published.rows, &mut text);
+    slower(&published.rows, &mut text);
+    if let Some(llama) = &published.llama {
+        line(&mut text, "\n### llama.cpp, end to end\n");
+        line(
+            &mut text,
+            &format!(
+                "`llama-bench`, build {}, {}, {} threads: {:.1} tokens/s of decode (128 after 32), {:.0} of prefill (32).",
+                llama.build, llama.model, llama.threads, llama.decode_tokens_per_s, llama.prefill_tokens_per_s
+            ),
+        );
+    }
+    pictures(&mut text);
+    text
+}
+
+fn ceilings(ceilings: &Value, text: &mut String) {
+    line(text, "### What the machine can do at most\n");
+    line(text, "| bytes passed over | threads | copy | copy past the caches | read |\n|---|---:|---:|---:|---:|");
+    let rate = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1} GB/s"));
+    for row in ceilings["bandwidth"].as_array().into_iter().flatten() {
+        let bytes = row["bytes"].as_u64().unwrap_or_default();
+        // Every fourth power of two says enough; the JSON has them all.
+        if bytes.trailing_zeros() % 2 != 0 {
+            continue;
+        }
+        let size = if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
+        let rates = ["copy_gb_per_s", "streaming_copy_gb_per_s", "read_gb_per_s"].map(|key| rate(&row[key]));
+        line(text, &format!("| {size} | {} | {} |", row["threads"], rates.join(" | ")));
+    }
+    let number = |key: &str| ceilings[key].as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0} GFLOP/s"));
+    let (single, dot) = (number("f32_fma_gflop_per_s"), number("bf16_dot_gflop_per_s"));
+    line(text, &format!("\nProducts and sums by {} threads: f32 {single}, bf16 {dot}.\n", ceilings["threads"]));
+}
+
+/// One table for each op.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let mut last = "";
+    for row in rows {
+        if row.layer != last {
+            last = &row.layer;
+            line(&mut text, &format!("\n### {}\n", row.layer));
+            line(
+                &mut text,
+                "| shape | dtype | in a layer | alone | candle | PyTorch | x candle | x PyTorch | rate | of the ceiling |\n\
+                 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+            );
+        }
+        let optional = |microseconds: Option<f64>| microseconds.map_or_else(|| "-".to_owned(), |us| time(us * 1e3));
+        let mark = if row.over_candle_significant { "" } else { "?" };
+        let is_memory = row.ceiling["bound"].as_str() != Some("arithmetic");
+        let rate = match row.gflop_per_s {
+            Some(rate) if !is_memory => format!("{rate:.0} GFLOP/s"),
+            _ => format!("{:.1} GB/s", row.gb_per_s),
+        };
+        let ceiling = row.ceiling_fraction.map_or_else(|| "-".to_owned(), |part| format!("{:.0}%", part * 100.0));
+        line(
+            &mut text,
+            &format!(
+                "| {} | {} | {} | {} | {} | {} | {:.2}{mark} | {} | {rate} | {ceiling} |",
+                row.shape_text(),
+                row.dtype,
+                time(row.kernelhub_us * 1e3),
+                optional(row.kernelhub_reused_us),
+                time(row.candle_us * 1e3),
+                optional(row.torch_us),
+                row.over_candle,
+                row.over_torch.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            ),
+        );
+    }
+    text
+}
+
+fn kept(rows: &[Row], text: &mut String) {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.kernelhub_kept_us.is_some()).collect();
+    if rows.is_empty() {
+        return;
+    }
+    line(text, "\n### Large outputs, freed memory kept\n");
+    line(
+        text,
+        "| layer | shape | dtype | in a layer | candle | PyTorch | x candle | x PyTorch |\n|---|---|---|---:|---:|---:|---:|---:|",
+    );
+    for row in rows {
+        let (ours, candle) = (row.kernelhub_kept_us.unwrap_or(f64::NAN), row.candle_kept_us.unwrap_or(f64::NAN));
+        let torch = row.torch_kept_us.map_or_else(|| "-".to_owned(), |us| time(us * 1e3));
+        let over = row.torch_kept_us.map_or_else(|| "-".to_owned(), |us| format!("{:.2}", us / ours));
+        line(
+            text,
+            &format!(
+                "| {} | {} | {} | {} | {} | {torch} | {:.2} | {over} |",
+                row.layer,
+                row.shape_text(),
+                row.dtype,
+                time(ours * 1e3),
+                time(candle * 1e3),
+                candle / ours
+            ),
+        );
+    }
+}
+
+/// Where a peer is ahead.
+fn slower(rows: &[Row], text: &mut String) {
+    line(text, "\n### Where a peer is ahead\n");
+    let candle = rows.iter().filter(|row| row.over_candle < 1.0 && row.over_candle_significant);
+    let candle = candle.map(|row| format!("- {}: candle, {:.2} times as fast", row.name(), 1.0 / row.over_candle));
+    let torch = rows.iter().filter_map(|row| Some((row, row.over_torch.filter(|over| *over < 1.0)?)));
+    let torch = torch.map(|(row, over)| format!("- {}: PyTorch, {:.2} times as fast", row.name(), 1.0 / over));
+    let all: Vec<String> = candle.chain(torch).collect();
+    if all.is_empty() {
+        line(text, "Nowhere in this set.");
+    }
+    for row in &all {
+        line(text, row);
+    }
+}
+
+/// Every plot of the run.
+fn pictures(text: &mut String) {
+    let folder = paths::root().join("benches/plots");
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
+    names.retain(|name| Path::new(name).extension().is_some_and(|extension| extension == "svg"));
+    names.sort();
+    if names.is_empty() {
+        return;
+    }
+    line(text, "\n### Plots\n");
+    let links: Vec<String> =
+        names.iter().map(|name| format!("[{}](plots/{name})", name.trim_end_matches(".svg"))).collect();
+    line(text, &links.join(", "));
+}
+
+fn line(text: &mut String, row: &str) {
+    // Writing to a string cannot fail.
+    writeln!(text, "{row}").unwrap_or_default();
+}
