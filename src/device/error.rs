@@ -5,7 +5,7 @@ use std::fmt;
 use crate::dtype::DType;
 use crate::hint::Hint;
 use crate::resolve::{Target, TargetError};
-use crate::system::{DeviceInfo, Mask, Route, printable};
+use crate::system::{DeviceInfo, Mask, Route, printable, printable_sentence};
 use crate::variant::DeviceKey;
 
 /// A device in an error's list. Printed as `xpu:1 (Intel Arc B580)`.
@@ -133,7 +133,7 @@ impl Hint for DeviceError {
                 Some(if notes.is_empty() {
                     "`kernelhub devices` lists what is there; auto takes the best of the machine".to_owned()
                 } else {
-                    notes.iter().map(|note| printable(note)).collect::<Vec<_>>().join("; ")
+                    notes.iter().map(|note| printable_sentence(note)).collect::<Vec<_>>().join("; ")
                 })
             }
             Self::DType { emulated: true, .. } => {
@@ -145,8 +145,17 @@ impl Hint for DeviceError {
 }
 
 fn by(masks: &[Mask]) -> String {
-    let masks: Vec<String> =
-        masks.iter().map(|mask| format!("{}={:?} ({})", mask.variable, mask.value, printable(&mask.effect))).collect();
+    let masks: Vec<String> = masks
+        .iter()
+        .map(|mask| {
+            format!(
+                "{}=\"{}\" ({})",
+                printable(&mask.variable),
+                printable(&mask.value),
+                printable_sentence(&mask.effect)
+            )
+        })
+        .collect();
     if masks.is_empty() { String::new() } else { format!(" by {}", masks.join(" and ")) }
 }
 

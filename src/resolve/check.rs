@@ -163,8 +163,9 @@ fn library_backend(build: &ArchBuild, library: &LibraryFound) -> Result<(), Reas
             build.major == library.major && build.minor <= library.minor
         }
         (Backend::Rocm(build), Some(Backend::Rocm(library))) => build == library,
-        (Backend::Cuda(_) | Backend::Rocm(_), None) => tag != "xpu",
-        (Backend::Cpu, _) | (_, None) => true,
+        (Backend::Cpu, _) => true,
+        // `xpu` and `hpu` have no version, and are devices all the same.
+        (backend, None) => tag.parse().map_or(true, |device: DeviceKey| device == backend.device_key()),
         (_, Some(_)) => false,
     };
     if fits {

@@ -104,7 +104,7 @@ impl Hint for ResolveError {
         advice.extend(resolution.hints());
         if !unprobed.is_empty() {
             let keys: Vec<&str> = unprobed.iter().map(|key| key.as_str()).collect();
-            advice.push(format!("devices not probed yet: {}", keys.join(", ")));
+            advice.push(format!("devices not looked for: {}", keys.join(", ")));
         }
         let names: Vec<&str> = backends.iter().map(|backend| backend.backend.as_str()).collect();
         advice.push(match names.as_slice() {

@@ -64,6 +64,12 @@ pub enum ListError {
         #[source]
         source: serde_json::Error,
     },
+    /// It is JSON of another form.
+    #[error("{origin}: JSON, and no list")]
+    NoList {
+        /// The file.
+        origin: String,
+    },
     /// An entry of the JSON list has a key that means nothing.
     #[error("{origin}: entry {entry} has the unknown key {key:?}")]
     UnknownKey {
@@ -108,7 +114,7 @@ impl Candidate {
     /// Reads a list of builds, numbered from 0 in its order. `origin` names the file in errors.
     ///
     /// A text has one name a line; blank lines, and what follows a `#` at a line's start or after a blank, are left out.
-    /// A text whose first character is `[` is JSON: a list of names, or of objects with `variant` and, where it is
+    /// A text whose first character is `[` (or `{`, which is refused) is JSON: a list of names, or of objects with `variant` and, where it is
     /// known, `archs` (as in `metadata.json`), `glibc` (the lowest version that will do), `imports_tvm_ffi` and
     /// `size_bytes`. A name that the grammar does not know is kept, as in a listing.
     ///
@@ -125,10 +131,10 @@ impl Candidate {
         })?;
         // Some editors put a mark of their own before a text.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let candidates = if text.trim_start().starts_with('[') {
+        let candidates = if text.trim_start().starts_with(['[', '{']) {
             let value = crate::manifest::parse_json_strict(text.as_bytes())
                 .map_err(|source| ListError::Json { origin: origin(), source })?;
-            let Value::Array(entries) = value else { return Err(ListError::Empty { origin: origin() }) };
+            let Value::Array(entries) = value else { return Err(ListError::NoList { origin: origin() }) };
             too_many(entries.len(), &origin)?;
             let read = |(index, value): (usize, &Value)| entry(value, index, &origin);
             entries.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?
@@ -248,6 +254,7 @@ mod tests {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
+        assert_eq!(read(r#" {"variants": ["a"]}"#).unwrap_err().to_string(), "a list: JSON, and no list");
         assert_eq!(Candidate::read_list(b"a\nb\n\xff\n", "x").unwrap_err().to_string(), "x, line 3: not UTF-8");
         let error = read(r#"[{"variant": "a", "arches": []}]"#).unwrap_err();
         assert_eq!(error.hint().as_deref(), Some("did you mean \"archs\"?"), "{error}");

@@ -288,7 +288,7 @@ fn device_text(key: DeviceKey, index: Option<u32>) -> String {
 fn absent(unprobed: bool, masked_by: Option<&str>) -> String {
     match (masked_by, unprobed) {
         (Some(mask), _) => format!("it is hidden by {mask}"),
-        (None, true) => "such devices are not probed yet".to_owned(),
+        (None, true) => "such devices were not looked for".to_owned(),
         (None, false) => "there is none here".to_owned(),
     }
 }
@@ -299,7 +299,7 @@ fn served(target: ShaderTarget) -> &'static str {
 
 fn present(keys: &[DeviceKey], unprobed: bool) -> String {
     match (keys, unprobed) {
-        ([], true) => "adapters are not probed yet".to_owned(),
+        ([], true) => "adapters were not looked for".to_owned(),
         ([], false) => "there is no adapter for the device asked for".to_owned(),
         (keys, _) => {
             let keys: Vec<&str> = keys.iter().map(|key| key.as_str()).collect();

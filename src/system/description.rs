@@ -93,12 +93,15 @@ impl SystemInfo {
     /// # Errors
     /// [`DescriptionError`] for a text that is too long or no JSON, a key that is unknown or stands twice, and values
     /// that are none or that contradict each other: devices of the processor, a native device of `wgpu`, two devices
-    /// of one name that are both visible.
+    /// of one name that are both visible, a native type that is emulated too, the C library of Linux elsewhere,
+    /// devices or a processor that nobody has looked for.
     pub fn from_json(bytes: &[u8], origin: &str) -> Result<Self, DescriptionError> {
         let reader = Reader { origin };
         if bytes.len() as u64 > MAX_SYSTEM_BYTES {
             return Err(DescriptionError::TooLong { origin: origin.to_owned(), maximum: MAX_SYSTEM_BYTES });
         }
+        // Some editors put a mark of their own before a text.
+        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
         let root = crate::manifest::parse_json_strict(bytes)
             .map_err(|source| DescriptionError::Json { origin: origin.to_owned(), source })?;
         let Value::Object(root) = &root else { return Err(reader.fault("the description", "expected an object")) };
@@ -204,6 +207,12 @@ impl Reader<'_> {
 
     /// Refuses what no machine can have, and what would make the choice of a device ambiguous.
     fn consistent(&self, system: &SystemInfo) -> Result<(), DescriptionError> {
+        if system.unprobed.contains(&DeviceKey::Cpu) {
+            return Err(self.fault("unprobed", "the processor is always looked at"));
+        }
+        if system.libc.is_some() && !matches!(system.os, None | Some(Os::Linux)) {
+            return Err(self.fault("libc", "only a Linux system has one that builds depend on"));
+        }
         let mut names = HashSet::new();
         for (index, device) in system.devices.iter().enumerate() {
             let place = format!("devices[{index}]");
@@ -213,6 +222,13 @@ impl Reader<'_> {
             }
             if device.key == DeviceKey::Wgpu && device.route == Route::Native {
                 return Err(self.fault(&place, "a wgpu device is reached as an \"adapter\""));
+            }
+            let native = device.dtypes.as_deref().unwrap_or_default();
+            if let Some(both) = native.iter().find(|dtype| device.emulated.contains(dtype)) {
+                return Err(self.fault(&place, format!("{both} is among its \"dtypes\" and \"emulated\" too")));
+            }
+            if device.route == Route::Native && system.unprobed.contains(&device.key) {
+                return Err(self.fault("unprobed", format!("{name} is among the devices")));
             }
             if device.masked_by.is_none() && !names.insert((device.key, device.route, device.index)) {
                 return Err(self.fault(&place, format!("{name} is described twice, and both are visible")));
@@ -241,6 +257,7 @@ mod tests {
         let least = read(r#"{"os": "linux", "arch": "x86_64"}"#).unwrap();
         assert_eq!(least, SystemInfo::described(Os::Linux, Arch::X86_64));
         assert_eq!(read(r#"{"os": null, "arch": null}"#).unwrap().os, None);
+        assert_eq!(read("\u{feff}{\"os\": \"linux\", \"arch\": \"x86_64\"}").unwrap(), least);
         let probed = SystemInfo::probe();
         assert_eq!(read(&serde_json::to_string(&probed).unwrap()).unwrap(), probed);
         let masked = r#""devices": [{"key": "cuda", "index": 0, "name": "a", "route": "native"},
@@ -289,6 +306,16 @@ mod tests {
             (with(&format!(r#""devices": [{}]"#, device.replace("cuda", "cpu"))), "devices[0]: the processor"),
             (with(&format!(r#""devices": [{}]"#, device.replace("cuda", "wgpu"))), "devices[0]: a wgpu device"),
             (with(&format!(r#""devices": [{device}, {device}]"#)), "devices[1]: cuda:0 is described twice"),
+            (with(&format!(r#""devices": [{device}], "unprobed": ["cuda"]"#)), "unprobed: cuda:0 is among the devices"),
+            (with(r#""unprobed": ["cpu"]"#), "unprobed: the processor"),
+            (
+                with(&format!(
+                    r#""devices": [{}, "dtypes": ["bf16"], "emulated": ["bf16"]}}]"#,
+                    &device[..device.len() - 1]
+                )),
+                "devices[0]: bf16 is among",
+            ),
+            (r#"{"os": "darwin", "arch": "aarch64", "libc": {"glibc": "2.36"}}"#.to_owned(), "libc: only a Linux"),
             (with(&format!(r#""notes": [{many}]"#)), "notes: more than 256"),
             (with(r#""notes": "x""#), "notes: expected a list"),
         ] {

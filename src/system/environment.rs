@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Settings of drivers that hide, order or split devices, and what their probers need besides. Read as they are: to many
 /// of them, an empty value is a setting.
-const SETTINGS: [&str; 24] = [
+const SETTINGS: [&str; 25] = [
     "ASCEND_HOME_PATH",
     "ASCEND_RT_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -15,6 +15,7 @@ const SETTINGS: [&str; 24] = [
     "HABANA_VISIBLE_DEVICES",
     "HABANA_VISIBLE_MODULES",
     "HIP_VISIBLE_DEVICES",
+    GFX_OVERRIDE,
     "NEURON_RT_NUM_CORES",
     "NEURON_RT_VISIBLE_CORES",
     "NVIDIA_VISIBLE_DEVICES",
@@ -32,6 +33,15 @@ const SETTINGS: [&str; 24] = [
     "ZE_ENABLE_PCI_ID_DEVICE_ORDER",
     "ZE_FLAT_DEVICE_HIERARCHY",
 ];
+
+/// Has `ROCm` load code of another architecture; for one GPU where `_` and a number stand behind.
+pub(super) const GFX_OVERRIDE: &str = "HSA_OVERRIDE_GFX_VERSION";
+
+/// Whether a variable is [`GFX_OVERRIDE`] for one GPU.
+fn is_of_one_gpu(name: &str) -> bool {
+    let node = name.strip_prefix(GFX_OVERRIDE).and_then(|rest| rest.strip_prefix('_'));
+    node.is_some_and(|node| node.parse::<u32>().is_ok())
+}
 
 /// Environment variables as probing sees them, read once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,9 +67,14 @@ impl Environment {
     #[must_use]
     pub fn read() -> Self {
         // An empty variable is an unset one, as in a shell's ${NAME:-default}.
+        let of_one_gpu =
+            std::env::vars_os().filter_map(|(name, _)| name.into_string().ok().filter(|name| is_of_one_gpu(name)));
         let settings = SETTINGS
+            .map(str::to_owned)
             .into_iter()
-            .filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?.to_string_lossy().into_owned())));
+            .chain(of_one_gpu)
+            .filter_map(|name| Some((std::env::var_os(&name)?.to_string_lossy().into_owned(), name)))
+            .map(|(value, name)| (name, value));
         let get = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let list = |value: OsString| std::env::split_paths(&value).collect();
         let library_path = match std::env::consts::OS {

@@ -50,7 +50,7 @@ pub use library::LibraryFound;
 pub use mask::Mask;
 pub use memory::{RetainError, retain_freed_memory, use_huge_pages};
 pub use os::Libc;
-pub(crate) use table::{Table, printable, printable_up_to};
+pub(crate) use table::{Table, printable, printable_sentence, printable_up_to};
 
 /// What a machine offers, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

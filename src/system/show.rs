@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::device::{DeviceInfo, Route};
-use super::table::{Table, printable};
+use super::table::{Table, printable, printable_sentence};
 use super::{LibraryFound, SystemInfo};
 use crate::dtype::DType;
 use crate::variant::{Arch, DeviceKey, Os};
@@ -41,7 +41,7 @@ impl fmt::Display for SystemInfo {
                     None => mask.effect.clone(),
                 };
                 let value = if mask.value.is_empty() { "(empty)".to_owned() } else { printable(&mask.value) };
-                table.row([printable(&mask.variable), value, mask.key.to_string(), printable(&effect)]);
+                table.row([printable(&mask.variable), value, mask.key.to_string(), printable_sentence(&effect)]);
             }
             write!(f, "{table}")?;
         }
@@ -53,7 +53,7 @@ impl fmt::Display for SystemInfo {
             let keys: Vec<&str> = self.unprobed.iter().map(|key| key.as_str()).collect();
             writeln!(f, "not looked for: {}", keys.join(", "))?;
         }
-        self.notes.iter().try_for_each(|note| writeln!(f, "note: {}", printable(note)))
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {}", printable_sentence(note)))
     }
 }
 
@@ -70,9 +70,11 @@ impl SystemInfo {
         }
         let mut notes = Vec::new();
         match (cpu.physical_cores, cpu.logical_cores) {
-            (Some(cores), Some(threads)) => notes.push(format!("{cores} cores, {threads} threads")),
-            (None, Some(threads)) => notes.push(format!("{threads} threads")),
-            (Some(cores), None) => notes.push(format!("{cores} cores")),
+            (Some(cores), Some(threads)) => {
+                notes.push(format!("{}, {}", counted(cores, "core"), counted(threads, "thread")));
+            }
+            (None, Some(threads)) => notes.push(counted(threads, "thread")),
+            (Some(cores), None) => notes.push(counted(cores, "core")),
             (None, None) => {}
         }
         if let Some(usable) = cpu.usable_cores.filter(|usable| Some(*usable) != cpu.logical_cores) {
@@ -92,6 +94,10 @@ impl SystemInfo {
             notes.join("; "),
         ]
     }
+}
+
+fn counted(count: u32, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn device_row(device: &DeviceInfo) -> [String; 7] {

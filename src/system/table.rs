@@ -5,6 +5,14 @@ use std::fmt;
 /// Longest name that is shown whole, in characters. Names come from drivers and strangers.
 const MAX_NAME_CHARS: usize = 120;
 
+/// Longest sentence that is shown whole. Those of this crate are shorter; what they tell may come from strangers.
+const MAX_SENTENCE_CHARS: usize = 600;
+
+/// A sentence for a terminal: as [`printable`], and long enough for what it advises at its end.
+pub(crate) fn printable_sentence(text: &str) -> String {
+    printable_up_to(text, MAX_SENTENCE_CHARS)
+}
+
 /// A name for a terminal: control and direction characters escaped, at most [`MAX_NAME_CHARS`] characters.
 pub(crate) fn printable(text: &str) -> String {
     printable_up_to(text, MAX_NAME_CHARS)
@@ -73,7 +81,7 @@ impl fmt::Display for Table {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, printable};
+    use super::{Table, printable, printable_sentence};
 
     #[test]
     fn columns_align_by_characters_and_lines_end_clean() {
@@ -86,5 +94,7 @@ mod tests {
     fn what_a_terminal_would_obey_is_escaped() {
         assert_eq!(printable("a\x1b[31m\u{202e}é"), "a\\u{1b}[31m\\u{202e}é");
         assert_eq!(printable(&"x".repeat(500)).chars().count(), 123);
+        assert_eq!(printable_sentence(&"x".repeat(500)).len(), 500);
+        assert_eq!(printable_sentence(&"x".repeat(5000)).len(), 603);
     }
 }

@@ -656,6 +656,7 @@ fn f58_the_cache_is_listed_checked_and_cleaned() {
 fn the_environment_is_shown_without_its_secrets() {
     let machine = Machine::new();
     let mut command = machine.command(&["env", "--json"]);
+    command.env("ZE_AFFINITY_MASK", "0,2").env("CUDA_VISIBLE_DEVICES", "").env("HSA_OVERRIDE_GFX_VERSION_1", "10.3.0");
     command.env("HF_TOKEN", "hf_hunter2").env("HTTPS_PROXY", "http://me:hunter2@proxy:1").env("NO_COLOR", "1");
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -664,6 +665,10 @@ fn the_environment_is_shown_without_its_secrets() {
     let effective = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap()["effective"].clone();
     assert_eq!(effective("HF_TOKEN"), "(set)");
     assert_eq!(effective("HTTPS_PROXY"), "(set)");
+    assert_eq!(effective("ZE_AFFINITY_MASK"), "0,2");
+    assert_eq!(effective("CUDA_VISIBLE_DEVICES"), "(empty)");
+    assert_eq!(effective("HSA_OVERRIDE_GFX_VERSION_1"), "10.3.0");
+    assert_eq!(effective("KERNELHUB_TVM_FFI"), "searched for");
     assert_eq!(effective("HF_ENDPOINT"), "http://127.0.0.1:9");
     assert_eq!(effective("HF_HUB_CACHE"), machine.home().join("hub").to_str().unwrap());
     for name in ["HF_HUB_OFFLINE", "KERNELS_CACHE", "LOCAL_KERNELS", "USE_HUB_KERNELS", "KERNELHUB_LOG", "NO_COLOR"] {

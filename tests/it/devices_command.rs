@@ -24,6 +24,74 @@ fn the_json_of_a_machine_is_a_description_of_it() {
     assert_eq!(again.stdout, printed.stdout, "{}", text(&again));
 }
 
+/// Whatever the environment holds: what a terminal obeys is escaped as JSON has it, and a mask as long as an environment
+/// is told in a sentence.
+#[test]
+fn the_json_of_a_hostile_environment_is_a_description_too() {
+    let machine = Machine::new();
+    let escapes = "\u{1b}[31m\u{7f}\u{9b}\u{202e}x\u{10ffff}";
+    let long = "9,8,".repeat(30_000);
+    for (name, value) in [("ZE_AFFINITY_MASK", escapes), ("HABANA_VISIBLE_DEVICES", &long), ("ZE_AFFINITY_MASK", &long)]
+    {
+        let printed = machine.command(&["devices", "--json"]).env(name, value).output().unwrap();
+        assert!(printed.status.success(), "{}", text(&printed));
+        let json = String::from_utf8(printed.stdout).unwrap();
+        assert!(!json.contains(['\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}']), "{json}");
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let mask = read["masks"].as_array().unwrap().iter().find(|mask| mask["variable"] == name).unwrap();
+        assert_eq!(mask["value"], value);
+        let error = mask["error"].as_str().unwrap();
+        assert!(error.len() < 1000 && !error.contains(r"\\u{"), "{error}");
+        let file = machine.project().join("machine.json");
+        std::fs::write(&file, &json).unwrap();
+        let again = machine.run(&["devices", "--json", "--system", file.to_str().unwrap()]);
+        assert_eq!(String::from_utf8(again.stdout).unwrap(), json);
+    }
+}
+
+/// What a note advises stands at its end.
+#[test]
+fn notes_and_the_effects_of_masks_are_shown_whole() {
+    let machine = Machine::new();
+    let file = machine.project().join("machine.json");
+    let advice = format!("{} install the driver", "a long sentence ".repeat(20));
+    let masks =
+        format!(r#"[{{"key": "xpu", "variable": "M", "value": "a", "effect": "no effect", "error": "{advice}"}}]"#);
+    let system = format!(r#"{{"os": "linux", "arch": "x86_64", "notes": ["{advice}"], "masks": {masks}}}"#);
+    std::fs::write(&file, system).unwrap();
+    let shown = text(&machine.run(&["devices", "--system", file.to_str().unwrap()]));
+    assert!(shown.contains(&format!("WRONG: {advice}; no effect\n")), "{shown}");
+    assert!(shown.contains(&format!("note: {advice}\n")), "{shown}");
+    let asked = text(&machine.run(&["devices", "--system", file.to_str().unwrap(), "--device", "xpu"]));
+    assert!(asked.contains(&advice), "{asked}");
+}
+
+/// The machines of the documentation are as the probers print such machines.
+#[test]
+fn described_machines_have_the_words_of_the_probers() {
+    let read = |path: &str| -> serde_json::Value {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures").join(path);
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    };
+    for (described, probed) in [
+        ("machines/15-xpu-2x2-tiles.json", "devices/xpu-2-cards-2-tiles.json"),
+        ("machines/17-gaudi2-x8.json", "devices/gaudi2-8.json"),
+    ] {
+        let (described, probed) = (read(described), read(probed));
+        let model = &probed["devices"][0];
+        for device in described["devices"].as_array().unwrap() {
+            for word in
+                ["name", "api", "driver", "arch", "memory_bytes", "dtypes", "backend_version", "pci_id", "tiles"]
+            {
+                assert_eq!(device[word], model[word], "{word} of {device}");
+            }
+        }
+        for mask in described["masks"].as_array().into_iter().flatten() {
+            assert!(probed["masks"].as_array().unwrap().contains(mask), "{mask}");
+        }
+    }
+}
+
 #[test]
 fn a_device_that_can_be_used_is_shown_and_another_is_an_error_that_lists_what_is() {
     let machine = Machine::new();
@@ -39,7 +107,13 @@ fn a_device_that_can_be_used_is_shown_and_another_is_an_error_that_lists_what_is
     assert!(said.contains("there is no device cuda:4; there are: cuda:0 (NVIDIA H200), cuda:1"), "{said}");
     let output = ask("xpu");
     assert!(text(&output).contains("this machine has: cpu:0"), "{}", text(&output));
-    assert_eq!(ask("gpu").status.code(), Some(2), "a slip of the command line");
+    for bad in ["gpu", "CUDA", "", "cuda:x"] {
+        let output = ask(bad);
+        assert_eq!(output.status.code(), Some(2), "a slip of the command line");
+        assert!(text(&output).contains("auto takes the best"), "{}", text(&output));
+    }
+    let said = text(&ask("CUDA"));
+    assert!(said.contains("known: cpu, cuda, rocm (hip)") && said.contains("did you mean \"cuda\"?"), "{said}");
 }
 
 #[test]

@@ -215,6 +215,7 @@ fn torch_builds_need_a_library_that_is_built_for_their_backend() {
         ("2.13.0+cu126", "framework-backend"),
         ("2.13.0+rocm7.2", "framework-backend"),
         ("2.13.0+xpu", "framework-backend"),
+        ("2.13.0+hpu", "framework-backend"),
         ("2.12.0+cu130", "framework-version"),
     ] {
         assert_eq!(on(library, cu130, &loader), expected, "{library}");
@@ -380,7 +381,7 @@ fn missing_masked_and_unprobed_devices_are_told_apart() {
     let mut machine = linux();
     assert_eq!(text(&machine, &CUDA), "needs device cuda; there is none here");
     machine.unprobed.insert(DeviceKey::Cuda);
-    assert_eq!(text(&machine, &CUDA), "needs device cuda; such devices are not probed yet");
+    assert_eq!(text(&machine, &CUDA), "needs device cuda; such devices were not looked for");
     let mut machine = cuda(12, 8, "9.0");
     let second = Request::one(DeviceKey::Cuda, 1);
     assert_eq!(text(&machine, &second), "needs device cuda:1; there is none here");

@@ -16,7 +16,7 @@ use crate::input::described;
 pub(crate) struct Options {
     /// Show one device: auto, a key such as cuda, or one by its number, such as xpu:1. It is an error when it can't be
     /// used.
-    #[arg(long, value_name = "KEY[:N]")]
+    #[arg(long, value_name = "KEY[:N]", value_parser = crate::input::target)]
     device: Option<Target>,
     /// Hold that device (auto, when none is named) to an element type, such as bf16.
     #[arg(long)]

@@ -53,8 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
     };
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&as_json(&kernel)).map_err(Failure::plain)?);
-        return Ok(());
+        return crate::print_json(&as_json(&kernel));
     }
     let (snapshot, fetched, times) = (kernel.snapshot(), kernel.fetched(), kernel.times());
     println!("{}@v{}", snapshot.repo(), snapshot.version());

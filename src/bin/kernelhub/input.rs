@@ -3,6 +3,8 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use kernelhub::hint::Hint as _;
+use kernelhub::resolve::{Target, TargetError};
 use kernelhub::system::{MAX_SYSTEM_BYTES, SystemInfo};
 
 use crate::failure::Failure;
@@ -20,4 +22,14 @@ pub(crate) fn bounded(path: &Path, maximum: u64) -> Result<Vec<u8>, Failure> {
         Ok(bytes)
     };
     read().map_err(|error: std::io::Error| Failure::new(format!("cannot read {}: {error}", path.display()), None))
+}
+
+/// The devices that an option names. The command line shows an error's own words alone: the keys that there are belong
+/// to its cause.
+pub(crate) fn target(text: &str) -> Result<Target, String> {
+    text.parse().map_err(|error: TargetError| {
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+        let hint = error.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+        format!("{error}{cause}{hint}")
+    })
 }

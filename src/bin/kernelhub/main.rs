@@ -172,6 +172,7 @@ fn has_colours() -> bool {
 
 /// Prints a result for programs.
 fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    println!("{}", serde_json::to_string_pretty(value).map_err(Failure::plain)?);
+    let text = serde_json::to_string_pretty(value).map_err(Failure::plain)?;
+    println!("{}", output::plain_json(&text));
     Ok(())
 }

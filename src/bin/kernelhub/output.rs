@@ -38,12 +38,29 @@ pub(crate) fn err_as_it_is(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
+/// JSON with the same characters escaped as JSON has it, so that what is printed can be read again. Outside of its
+/// strings there are none.
+pub(crate) fn plain_json(text: &str) -> String {
+    let mut units = [0; 2];
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_command(c) {
+            out.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Whether a terminal takes a character for a command: it moves the cursor or the reading direction.
+fn is_command(c: char) -> bool {
+    (c.is_control() && !['\n', '\t'].contains(&c))
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// The text with every character escaped that moves the cursor or the reading direction, but for line ends and tabs.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    let is_command = |c: char| {
-        (c.is_control() && !['\n', '\t'].contains(&c))
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     if !text.contains(is_command) {
         return Cow::Borrowed(text);
     }

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     system: Option<PathBuf>,
     /// The devices to serve: a key such as cuda, one device such as cuda:1, or auto for the best of the machine.
-    #[arg(long, value_name = "KEY[:N]", default_value = "auto")]
+    #[arg(long, value_name = "KEY[:N]", value_parser = crate::input::target, default_value = "auto")]
     device: Target,
     /// Decide as for a program that can load builds for Torch's own interfaces. This one cannot.
     #[arg(long)]

@@ -3,6 +3,31 @@
 
 use crate::system::device::DeviceInfo;
 use crate::system::mask::Mask;
+use crate::system::printable_up_to;
+
+/// Most faults of one setting that are told.
+const MAX_FAULTS: usize = 8;
+
+/// A piece of a setting or of a command's output between quotation marks, with what a terminal would obey escaped, and
+/// cut where it is longer than anything that a person would write.
+pub(super) fn quoted(text: &str) -> String {
+    format!("\"{}\"", printable_up_to(text, 60))
+}
+
+/// Faults in one sentence, each once, and no more than a person reads: a setting may be as long as an environment.
+pub(super) fn sentence(faults: &[String]) -> Option<String> {
+    let mut told: Vec<&str> = Vec::new();
+    let mut left = 0;
+    for fault in faults {
+        match told.len() {
+            _ if told.contains(&fault.as_str()) => {}
+            MAX_FAULTS => left += 1,
+            _ => told.push(fault),
+        }
+    }
+    let more = if left > 0 { format!("; and {left} more") } else { String::new() };
+    (!told.is_empty()).then(|| told.join("; ") + &more)
+}
 
 /// What a list leaves of some devices.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,7 +60,7 @@ pub(super) fn read(value: &str, repeat: Repeat, find: impl Fn(&str) -> Result<us
         let place = match find(entry) {
             Ok(place) => place,
             Err(reason) => {
-                chosen.error = Some(format!("{entry:?} {reason}: it and what follows it are ignored"));
+                chosen.error = Some(format!("{} {reason}: it and what follows it are ignored", quoted(entry)));
                 return chosen;
             }
         };
@@ -46,11 +71,12 @@ pub(super) fn read(value: &str, repeat: Repeat, find: impl Fn(&str) -> Result<us
         match repeat {
             Repeat::Ignored => {}
             Repeat::Ends => {
-                chosen.error = Some(format!("{entry:?} names a device again: it and what follows it are ignored"));
+                chosen.error =
+                    Some(format!("{} names a device again: it and what follows it are ignored", quoted(entry)));
                 return chosen;
             }
             Repeat::HidesAll => {
-                let error = format!("{entry:?} names a device again: the driver refuses the whole list");
+                let error = format!("{} names a device again: the driver refuses the whole list", quoted(entry));
                 return Chosen { order: Vec::new(), error: Some(error) };
             }
         }

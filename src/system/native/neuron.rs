@@ -165,10 +165,10 @@ fn numbers(value: &str, total: u32) -> Result<Vec<u32>, String> {
         let (low, high) = entry.split_once('-').unwrap_or((entry, entry));
         let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok())?;
         let (Some(low), Some(high)) = (number(low), number(high)) else {
-            return Err(format!("{entry:?} is neither a core nor a range of cores"));
+            return Err(format!("{} is neither a core nor a range of cores", super::list::quoted(entry)));
         };
         if low > high || high >= total {
-            return Err(format!("{entry:?} names no cores: there are {total}"));
+            return Err(format!("{} names no cores: there are {total}", super::list::quoted(entry)));
         }
         cores.extend(low..=high);
     }

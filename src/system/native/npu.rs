@@ -163,7 +163,8 @@ fn visible(setting: &str, count: usize) -> Chosen {
     let readable = if rest.is_empty() { readable } else { readable.trim_end_matches(',') };
     let mut chosen = list::read(readable, Repeat::Ends, |entry| list::number(entry, count));
     if chosen.error.is_none() && !rest.is_empty() {
-        chosen.error = Some(format!("{rest:?} is neither a number nor a comma: it and what follows it are ignored"));
+        chosen.error =
+            Some(format!("{} is neither a number nor a comma: it and what follows it are ignored", list::quoted(rest)));
     }
     if chosen.error.is_none() && !chosen.order.is_sorted() {
         chosen.error = Some("the numbers have to ascend: what CANN makes of others is not documented".to_owned());

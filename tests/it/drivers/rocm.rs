@@ -75,6 +75,44 @@ fn masks_are_read_in_the_order_of_the_runtimes() {
     assert_eq!(devices, "0=1, 0 by ROCR_VISIBLE_DEVICES=GPU-1122, 2 by ROCR_VISIBLE_DEVICES=GPU-1122");
 }
 
+#[test]
+fn an_override_is_the_architecture_that_code_is_loaded_for() {
+    let overridden = |settings: &[(&str, &str)]| {
+        let machine = settings.iter().fold(three(), |machine, (name, value)| machine.set(name, value));
+        let system = machine.probe(DeviceKey::Rocm);
+        let archs: Vec<String> = system.devices.iter().map(|gpu| gpu.arch.clone().unwrap()).collect();
+        let told = system.masks.iter().map(|mask| format!("{}: {}", mask.variable, mask.effect));
+        (archs.join(" "), told.collect::<Vec<_>>().join(" | "), system)
+    };
+    let (archs, told, system) = overridden(&[("HSA_OVERRIDE_GFX_VERSION", "10.3.0")]);
+    assert_eq!(archs, "gfx1030 gfx1030 gfx1030");
+    assert_eq!(told, "HSA_OVERRIDE_GFX_VERSION: ROCm loads code of gfx1030 instead of gfx90a, gfx942, gfx1151");
+    assert_eq!(system.devices[1].name, "AMD GPU (gfx942)", "the name is the hardware's");
+    assert_eq!(system.devices[1].emulated, [DType::Bf16], "the types are those of the code");
+
+    // Of one node, before all; the nodes are KFD's: 1, 2, 10.
+    let (archs, told, _) =
+        overridden(&[("HSA_OVERRIDE_GFX_VERSION", "9.4.2"), ("HSA_OVERRIDE_GFX_VERSION_10", "11.0.0")]);
+    assert_eq!(archs, "gfx942 gfx942 gfx1100");
+    assert_eq!(
+        told,
+        "HSA_OVERRIDE_GFX_VERSION: ROCm loads code of gfx942 instead of gfx90a | HSA_OVERRIDE_GFX_VERSION_10: ROCm \
+         loads code of gfx1100 instead of gfx1151"
+    );
+    let (archs, told, _) = overridden(&[("HSA_OVERRIDE_GFX_VERSION_0", "11.0.0"), ("ROCR_VISIBLE_DEVICES", "1")]);
+    assert_eq!(archs, "gfx942 gfx90a gfx1151", "the one that is left first");
+    assert!(told.starts_with("HSA_OVERRIDE_GFX_VERSION_0: nothing: no GPU"), "{told}");
+
+    for value in ["", "gfx1030", "11.0"] {
+        let (archs, told, system) = overridden(&[("HSA_OVERRIDE_GFX_VERSION", value), ("HIP_VISIBLE_DEVICES", "0")]);
+        assert_eq!(archs, "gfx90a gfx942 gfx1151");
+        assert!(told.starts_with("HSA_OVERRIDE_GFX_VERSION: ROCm does not start: hides all 3"), "{told}");
+        assert!(system.masks[0].error.as_deref().unwrap().contains("such as 10.3.0"), "{:?}", system.masks);
+        let by = format!("HSA_OVERRIDE_GFX_VERSION={value}");
+        assert!(system.devices.iter().all(|gpu| gpu.masked_by.as_deref() == Some(&by)), "{:?}", system.devices);
+    }
+}
+
 /// A backend comes from devices, never from folders. (The streams of the same case are the calling conventions': no
 /// kernel for ROCm is called yet.)
 #[test]

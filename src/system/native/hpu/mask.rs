@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use crate::system::mask::Mask;
-use crate::system::printable_up_to;
+use crate::system::native::list::{quoted, sentence};
 use crate::variant::DeviceKey;
 
 pub(super) const DEVICES: &str = "HABANA_VISIBLE_DEVICES";
@@ -60,7 +60,7 @@ pub(super) fn apply(
                 faults.extend(left.filter(|_| hidden > 0).and_then(|left| group_fault(&left)));
             }
         }
-        mask.error = (!faults.is_empty()).then(|| faults.join("; "));
+        mask.error = sentence(&faults);
         masks.push(mask);
     }
     (hidden_by, masks)
@@ -100,13 +100,13 @@ fn by_index(devices: &[(u32, Option<u32>)], value: &str) -> List {
     if value.trim().eq_ignore_ascii_case("all") {
         return List { shown: Some(vec![true; devices.len()]), faults: Vec::new(), effect: String::new() };
     }
-    by_number(value, "index", "device", &devices.iter().map(|(index, _)| *index).collect::<Vec<_>>())
+    by_number(value, "index", "indices", "device", &devices.iter().map(|(index, _)| *index).collect::<Vec<_>>())
 }
 
 fn by_module(devices: &[(u32, Option<u32>)], value: &str) -> List {
     let modules: Option<Vec<u32>> = devices.iter().map(|(_, module)| *module).collect();
     match modules {
-        Some(modules) => by_number(value, "module id", "module", &modules),
+        Some(modules) => by_number(value, "module id", "module ids", "module", &modules),
         None => List {
             shown: None,
             faults: vec!["the module ids of this machine are not known".to_owned()],
@@ -115,17 +115,17 @@ fn by_module(devices: &[(u32, Option<u32>)], value: &str) -> List {
     }
 }
 
-fn by_number(value: &str, kind: &str, noun: &str, known: &[u32]) -> List {
+fn by_number(value: &str, kind: &str, kinds: &str, noun: &str, known: &[u32]) -> List {
     let mut faults = Vec::new();
     if value.trim().is_empty() {
-        faults.push(format!("expected a list of {kind}s with commas between them"));
+        faults.push(format!("expected a list of {kinds} with commas between them"));
         return List { shown: None, faults, effect: "taken for unset: it is empty".to_owned() };
     }
     let mut listed = BTreeSet::new();
     for text in value.split(',').map(str::trim) {
         let number = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
         match number {
-            None => faults.push(format!("{:?} is no {kind}", printable_up_to(text, 40))),
+            None => faults.push(format!("{} is no {kind}", quoted(text))),
             Some(number) if !listed.insert(number) => faults.push(format!("{number} is named twice")),
             Some(number) if !known.is_empty() && !known.contains(&number) => {
                 let mut known = known.to_vec();
@@ -226,6 +226,15 @@ mod tests {
     fn what_cannot_be_read_is_said() {
         for (value, visible, text) in [
             ("", 8, "taken for unset: it is empty | expected a list of module ids with commas between them"),
+            (&"a,".repeat(1000)[..1999], 0, "hides all 8 | \"a\" is no module id"),
+            (
+                "21,22,23,24,25,26,27,b,c,d,e",
+                0,
+                "hides all 8 | there is no module 21: only 0, 1, 2, 3, 4, 5, 6, 7; there is no module 22: only 0, 1, 2, 3, \
+                 4, 5, 6, 7; there is no module 23: only 0, 1, 2, 3, 4, 5, 6, 7; there is no module 24: only 0, 1, 2, 3, \
+                 4, 5, 6, 7; there is no module 25: only 0, 1, 2, 3, 4, 5, 6, 7; there is no module 26: only 0, 1, 2, 3, \
+                 4, 5, 6, 7; there is no module 27: only 0, 1, 2, 3, 4, 5, 6, 7; \"b\" is no module id; and 3 more",
+            ),
             ("9", 0, "hides all 8 | there is no module 9: only 0, 1, 2, 3, 4, 5, 6, 7"),
             ("a", 0, "hides all 8 | \"a\" is no module id"),
             ("0,", 1, "hides 7 of 8 | \"\" is no module id"),

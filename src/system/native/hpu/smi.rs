@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::system::command::{self, CommandError};
 use crate::system::environment::Environment;
-use crate::system::printable_up_to;
+use crate::system::native::list::quoted;
 
 const COMMAND: &str = "hl-smi";
 
@@ -27,7 +27,7 @@ pub(super) fn modules(environment: &Environment) -> Result<BTreeMap<u32, Option<
 fn parse(output: &str) -> Result<BTreeMap<u32, Option<u32>>, String> {
     let mut found = BTreeMap::new();
     for (at, line) in output.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate() {
-        let fault = |what: &str| Err(format!("hl-smi printed {what}: {:?}", printable_up_to(line, 60)));
+        let fault = |what: &str| Err(format!("hl-smi printed {what}: {}", quoted(line)));
         let Some((index, module)) = line.split_once(',').map(|(index, module)| (index.trim(), module.trim())) else {
             return fault("a line that is no row of index, module_id");
         };

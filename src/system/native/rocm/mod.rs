@@ -7,6 +7,7 @@
 //! The devices come from the kernel alone. A folder of `ROCm`, or what is left of one, makes no device; its version is
 //! told for devices that are there.
 
+mod gfx_override;
 mod mask;
 
 use std::path::Path;
@@ -26,7 +27,8 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
     }
     let mut found = Found::default();
     let nodes = files::numbered(&environment.path("sys/class/kfd/kfd/topology/nodes"), "");
-    let gpus: Vec<Node> = nodes.iter().filter_map(|(_, folder)| Node::read(folder)).collect();
+    let (numbers, gpus): (Vec<u32>, Vec<Node>) =
+        nodes.iter().filter_map(|(number, folder)| Some((*number, Node::read(folder)?))).unzip();
     if gpus.is_empty() {
         found.notes.extend(without_kfd(environment));
         return Some(found);
@@ -51,7 +53,8 @@ pub(super) fn probe(environment: &Environment) -> Option<Found> {
                 .to_owned(),
         );
     }
-    found.masks = mask::apply(&mut found.devices, environment);
+    found.masks = gfx_override::apply(&mut found.devices, &numbers, environment);
+    found.masks.extend(mask::apply(&mut found.devices, environment));
     Some(found)
 }
 

@@ -12,6 +12,8 @@
 
 use std::fmt;
 
+use crate::system::native::list::{quoted, sentence};
+
 /// How devices with several tiles are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hierarchy {
@@ -94,7 +96,7 @@ impl AffinityMask {
         let mut mask = Self { entries: Vec::new(), faults: Vec::new(), fatal: false };
         // A comma at the end ends the last entry and begins none.
         for text in value.strip_suffix(',').unwrap_or(value).split(',') {
-            let shown = crate::system::printable_up_to(text, 40);
+            let shown = quoted(text);
             let mut parts: Vec<&str> = text.split('.').collect();
             // As with the comma.
             if parts.len() > 1 && parts.last() == Some(&"") {
@@ -106,13 +108,13 @@ impl AffinityMask {
                 mask.faults.push(if text.trim().is_empty() {
                     "an entry is empty".to_owned()
                 } else {
-                    format!("{shown:?} is no number")
+                    format!("{shown} is no number")
                 });
                 continue;
             };
             if numbers.iter().any(|(_, exact)| !exact) {
                 let read = numbers.iter().map(|(number, _)| number.to_string()).collect::<Vec<_>>().join(".");
-                mask.faults.push(format!("{shown:?} is read as {read}"));
+                mask.faults.push(format!("{shown} is read as {read}"));
             }
             let entry = match (numbers.as_slice(), parts.len()) {
                 ([(device, _)], 1) => Entry::Device(*device),
@@ -125,10 +127,10 @@ impl AffinityMask {
                 }
             };
             if entry == Entry::Deeper {
-                mask.faults.push(format!("{shown:?} names more than a card and a tile"));
+                mask.faults.push(format!("{shown} names more than a card and a tile"));
             }
             if mask.entries.iter().any(|(_, known)| *known == entry) && entry != Entry::Deeper {
-                mask.faults.push(format!("{shown:?} is named twice, which changes nothing"));
+                mask.faults.push(format!("{shown} is named twice, which changes nothing"));
             }
             mask.entries.push((shown, entry));
         }
@@ -150,7 +152,9 @@ impl AffinityMask {
                     faults.push(format!("there is no device {device}: {}", range(devices)));
                 }
                 Entry::Tile(..) if hierarchy.shows_tiles() => {
-                    faults.push(format!("{shown:?} names a tile of a card, which is invalid in {hierarchy}: there every tile is a device"));
+                    faults.push(format!(
+                        "{shown} names a tile of a card, which is invalid in {hierarchy}: there every tile is a device"
+                    ));
                 }
                 Entry::Tile(card, _) if card >= devices => {
                     faults.push(format!("there is no card {card}: {}", range(devices)));
@@ -161,8 +165,7 @@ impl AffinityMask {
                 _ => {}
             }
         }
-        faults.dedup();
-        (!faults.is_empty()).then(|| faults.join("; "))
+        sentence(&faults)
     }
 }
 

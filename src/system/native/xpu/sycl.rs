@@ -90,8 +90,8 @@ pub(super) fn selector(value: &str) -> Mask {
             }
             _ => {
                 mask.error = Some(format!(
-                    "{:?} is no term: expected backend:devices, with a backend of {}, and devices of *, cpu, gpu, fpga or numbers",
-                    crate::system::printable_up_to(term, 40),
+                    "{} is no term: expected backend:devices, with a backend of {}, and devices of *, cpu, gpu, fpga or numbers",
+                    crate::system::native::list::quoted(term),
                     BACKENDS.join(", ")
                 ));
                 "not read here; SYCL throws on it when it looks for devices".clone_into(&mut mask.effect);
