@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need of the system: a software Vulkan adapter for the shader kernels, docker-registry for
-# kernels in OCI registries, and the Level Zero loader for the devices of Intel. Does nothing about what is there; where something cannot be installed, says so, and the
-# tests that need it print why they skip.
+# kernels in OCI registries, and the Level Zero loader for the devices of Intel. Does nothing about what is there; where
+# something cannot be installed, says so, and the tests that need it print why they skip.
 set -euo pipefail
 
 missing=()

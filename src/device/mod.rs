@@ -118,7 +118,7 @@ impl Devices {
         }
         // Adapters cost more than all the rest: only where they could be the answer.
         #[cfg(feature = "wgpu")]
-        if !system.devices.iter().any(|device| device.masked_by.is_none() && device.has_driver()) {
+        if !system.devices.iter().any(select::usable) {
             system.probe_adapters();
         }
         Self { system }

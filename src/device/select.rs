@@ -95,7 +95,7 @@ fn own_covers(own: &[Listed], index: u32) -> bool {
 }
 
 /// Whether this process can use it.
-fn usable(device: &DeviceInfo) -> bool {
+pub(super) fn usable(device: &DeviceInfo) -> bool {
     device.masked_by.is_none() && device.has_driver()
 }
 
