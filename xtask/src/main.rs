@@ -17,6 +17,7 @@ mod results;
 mod row;
 mod rows;
 mod server;
+mod steps;
 mod test;
 
 use clap::{Parser, Subcommand};

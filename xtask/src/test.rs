@@ -5,6 +5,7 @@ use std::process::Command;
 use clap::Args;
 
 use crate::process::{cargo, run as run_command};
+use crate::steps::Steps;
 use crate::{demo, fuzz, packs, paths, python, registry};
 
 #[derive(Args)]
@@ -18,23 +19,33 @@ pub(crate) struct Options {
 const FEATURES: [&str; 2] = ["--features", "kernelhub/oci"];
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    step("what the tests need of the system");
+    let mut steps = Steps::default();
+    let result = all(options, &mut steps);
+    // Where the time went is told of a run that failed, too.
+    steps.finish();
+    result?;
+    println!("all checks and tests passed");
+    Ok(())
+}
+
+fn all(options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
+    steps.begin("what the tests need of the system");
     run_command(Command::new("bash").arg(paths::root().join("scripts/setup-tests.sh")))?;
 
-    step("format and lints");
+    steps.begin("format and lints");
     run_command(&mut cargo(["fmt", "--all", "--check"]))?;
     let deny = ["--", "--deny", "warnings"];
     run_command(cargo(["clippy", "--workspace", "--all-targets"]).args(FEATURES).args(deny))?;
     run_command(cargo(["clippy", "--package", "kernelhub", "--no-default-features"]).args(deny))?;
 
-    step("the kernel packs");
+    steps.begin("the kernel packs");
     registry::build_kernelhub(false)?;
     packs::build(&registry::kernelhub())?;
 
-    step("the Python package kernels");
+    steps.begin("the Python package kernels");
     let interpreter = python::interpreter();
 
-    step("tests");
+    steps.begin("tests");
     // Tests that need the packs print why they skip where there are none; here there are, so a skip is a failure.
     let mut tests = cargo(["test", "--workspace", "--all-targets"]);
     tests.args(FEATURES).env("KERNELHUB_TEST_REGISTRY", paths::registry());
@@ -45,26 +56,21 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     run_command(&mut tests)?;
     run_command(cargo(["test", "--workspace", "--doc"]).args(FEATURES))?;
 
-    step("the fuzz targets, for a few seconds each");
+    steps.begin("the fuzz targets, for a few seconds each");
     fuzz::run_stable(3, None)?;
 
-    step("the Python package kernels on the same Hub, cache and lock file");
+    steps.begin("the Python package kernels on the same Hub, cache and lock file");
     python::interop(interpreter.as_deref())?;
 
-    step("documentation");
+    steps.begin("documentation");
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);
     run_command(doc.args(FEATURES).env("RUSTDOCFLAGS", "--deny warnings"))?;
 
     if !options.no_demo {
-        step("the demo");
+        steps.begin("the demo");
         demo::run(&demo::Options::with_cache(paths::target().join("test-cache")))?;
     }
-    println!("\nall checks and tests passed");
     Ok(())
-}
-
-fn step(name: &str) {
-    println!("\n== {name} ==");
 }
 
 #[derive(Args)]
