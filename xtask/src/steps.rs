@@ -67,7 +67,7 @@ fn children_time() -> Option<Duration> {
     Some(TICK * ticks)
 }
 
-/// `cutime` + `cstime` of proc_pid_stat(5), the fields 16 and 17. The second field, the program's name in brackets, may
+/// `cutime` + `cstime` of `proc_pid_stat(5)`, the fields 16 and 17. The second field, the program's name in brackets, may
 /// hold spaces and brackets of its own.
 fn child_ticks(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
