@@ -41,13 +41,19 @@ impl Options {
     }
 }
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    println!("== building (release) ==");
+/// Builds the program and the demo in release mode, in one go: alone, the program's dependencies have other features,
+/// and a part of them would be built twice.
+pub(crate) fn build(offline: bool) -> anyhow::Result<()> {
     let mut build = cargo(["build", "--release", "--package", "kernelhub", "--bin", "kernelhub", "--example", "demo"]);
-    if options.offline {
+    if offline {
         build.arg("--offline");
     }
-    process::run(&mut build)?;
+    process::run(&mut build)
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    println!("== building (release) ==");
+    build(options.offline)?;
 
     let mut demo = Command::new(paths::target().join("release/examples").join("demo"));
     demo.current_dir(paths::root()).env("KERNELHUB_POLICY", paths::policy());

@@ -1,11 +1,13 @@
 //! `cargo xtask fuzz` and `cargo xtask race`.
 
+use std::num::NonZero;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 
 use crate::paths;
-use crate::process::{cargo, run as run_command};
+use crate::process::{cargo, run as run_command, run_beside};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -33,7 +35,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     let names = match &options.target {
         Some(name) => vec![name.clone()],
-        None => names()?,
+        None => names(&mut cargo(["run", "--quiet", "--package", "kernelhub-fuzz", "--"]))?,
     };
     let corpus = paths::root().join("fuzz/corpus");
     run_command(cargo(["run", "--quiet", "--package", "kernelhub-fuzz", "--", "--write-seeds"]).arg(&corpus))?;
@@ -50,11 +52,41 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// The runner that every compiler builds.
-pub(crate) fn run_stable(seconds: u64, target: Option<&str>) -> anyhow::Result<()> {
-    let (memory, time) = LIMITS;
+fn run_stable(seconds: u64, target: Option<&str>) -> anyhow::Result<()> {
     let mut command = cargo(["run", "--quiet", "--package", "kernelhub-fuzz", "--"]);
-    command.args([format!("--seconds={seconds}"), format!("--rss-limit-mb={memory}"), format!("--timeout={time}")]);
+    command.args(stable_options(seconds));
     run_command(command.args(target.map(|target| format!("--target={target}"))))
+}
+
+fn stable_options(seconds: u64) -> [String; 3] {
+    let (memory, time) = LIMITS;
+    [format!("--seconds={seconds}"), format!("--rss-limit-mb={memory}"), format!("--timeout={time}")]
+}
+
+/// Every target by that runner, after the tests: built of the crates that they were built of, which `cargo run` of the
+/// one package would build again with fewer features. As many targets at a time as there are processors.
+pub(crate) fn run_after_tests(seconds: u64, features: &[&str]) -> anyhow::Result<()> {
+    // The example brings the features of development dependencies, as the tests have them.
+    let build = ["build", "--quiet", "--workspace", "--bin", "kernelhub-fuzz", "--example", "demo"];
+    run_command(cargo(build).args(features))?;
+    let runner = paths::target().join("debug").join(format!("kernelhub-fuzz{}", std::env::consts::EXE_SUFFIX));
+    let names = names(&mut Command::new(&runner))?;
+    let next = Mutex::new(names.iter());
+    let work = || -> anyhow::Result<()> {
+        loop {
+            let name = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(name) = name else { return Ok(()) };
+            let mut command = Command::new(&runner);
+            command.current_dir(paths::root()).args(stable_options(seconds)).arg(format!("--target={name}"));
+            run_beside(&mut command)?;
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let panicked = |_| Err(anyhow::anyhow!("a thread that runs fuzz targets panicked"));
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(panicked))
+    })
 }
 
 fn has_cargo_fuzz() -> bool {
@@ -63,8 +95,8 @@ fn has_cargo_fuzz() -> bool {
 }
 
 /// The targets, as the runner lists them in the order of its table.
-fn names() -> anyhow::Result<Vec<String>> {
-    let output = cargo(["run", "--quiet", "--package", "kernelhub-fuzz", "--", "--list"]).output()?;
+fn names(runner: &mut Command) -> anyhow::Result<Vec<String>> {
+    let output = runner.arg("--list").output()?;
     anyhow::ensure!(output.status.success(), "kernelhub-fuzz --list: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a program that talks to its user")]
 
 mod bench;
+mod beside;
 mod demo;
 mod fuzz;
 mod model;

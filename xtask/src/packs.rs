@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use crate::beside::Beside;
 use crate::paths;
-use crate::process::{cargo, run};
+use crate::process::{cargo, run, run_beside};
 
 const VERSION: &str = "1";
 const LICENSE: &str = "Apache-2.0";
@@ -23,7 +24,7 @@ pub(crate) struct Pack {
     shaders: &'static [&'static str],
 }
 
-pub(crate) const PACKS: [Pack; 9] = [
+pub(crate) static PACKS: [Pack; 9] = [
     Pack {
         name: "rmsnorm",
         description: "RMSNorm, with and without an offset or a residual, and its gradient",
@@ -121,10 +122,23 @@ pub(crate) fn trust(kernelhub: &Path, policy: Option<&Path>) -> anyhow::Result<(
     run(&mut command)
 }
 
+/// Compiles every pack's library on a thread beside other work, for a [`build`] after it: with one codegen unit and LTO
+/// each keeps one processor busy, and a second one idle.
+pub(crate) fn compile_beside() -> Beside {
+    Beside::start(&PACKS, |pack| run_beside(&mut compile(pack)))
+}
+
+/// Compiles the pack's library, which is then in the profile's folder until another pack is compiled.
+fn compile(pack: &Pack) -> std::process::Command {
+    let arguments = ["build", "--quiet", "--profile", "pack", "--package", "kernelhub-cpu", "--no-default-features"];
+    let mut command = cargo(arguments);
+    command.args(["--features", pack.name]);
+    command
+}
+
 /// The library for this machine's processor, with what Python needs to load it too.
 fn native(pack: &Pack) -> anyhow::Result<(String, PathBuf)> {
-    let arguments = ["build", "--quiet", "--profile", "pack", "--package", "kernelhub-cpu", "--no-default-features"];
-    run(cargo(arguments).args(["--features", pack.name]))?;
+    run(&mut compile(pack))?;
     let system = if OS == "macos" { "darwin" } else { OS };
     let variant = format!("tvm-ffi01-cpu-{ARCH}-{system}");
     let folder = fresh_folder(pack, &variant)?;

@@ -34,6 +34,20 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As [`run`], for a command beside others: prints all at once when it has ended, and standard error
+/// only when it has failed.
+pub(crate) fn run_beside(command: &mut Command) -> anyhow::Result<()> {
+    let shown = show(command);
+    let start = Instant::now();
+    let output = without_display(command).output().with_context(|| format!("cannot start {shown}"))?;
+    if !output.status.success() {
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        bail!("{shown}: {}\n{out}{err}", output.status);
+    }
+    print!("beside: {shown} ({:.1} s)\n{}", start.elapsed().as_secs_f64(), String::from_utf8_lossy(&output.stdout));
+    Ok(())
+}
+
 /// The command as a person would type it.
 fn show(command: &Command) -> String {
     let root = paths::root().to_string_lossy().into_owned();

@@ -32,39 +32,58 @@ fn all(options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
     steps.begin("what the tests need of the system");
     run_command(Command::new("bash").arg(paths::root().join("scripts/setup-tests.sh")))?;
 
-    steps.begin("format and lints");
+    steps.begin("format");
     run_command(&mut cargo(["fmt", "--all", "--check"]))?;
+    // In a folder of their own, so that this cargo and the other ones don't wait for each other.
+    let libraries = packs::compile_beside();
+
+    steps.begin("lints, and the packs' libraries beside them");
     let deny = ["--", "--deny", "warnings"];
     run_command(cargo(["clippy", "--workspace", "--all-targets"]).args(FEATURES).args(deny))?;
     run_command(cargo(["clippy", "--package", "kernelhub", "--no-default-features"]).args(deny))?;
 
+    steps.begin("documentation");
+    // With the examples, dependencies have the features that they have for the lints, and are not checked again.
+    let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);
+    doc.args(["--lib", "--bin", "xtask", "--examples"]).args(FEATURES);
+    run_command(doc.env("RUSTDOCFLAGS", "--deny warnings"))?;
+
+    steps.begin("the programs in release mode");
+    if options.no_demo {
+        registry::build_kernelhub(false)?;
+    } else {
+        demo::build(false)?;
+    }
+
+    steps.begin("the tests, building");
+    let tests = ["test", "--workspace", "--all-targets"];
+    run_command(cargo(tests).arg("--no-run").args(FEATURES))?;
+
     steps.begin("the kernel packs");
-    registry::build_kernelhub(false)?;
+    libraries.wait()?;
     packs::build(&registry::kernelhub())?;
 
     steps.begin("the Python package kernels");
     let interpreter = python::interpreter();
 
-    steps.begin("tests");
+    steps.begin("the tests");
     // Tests that need the packs print why they skip where there are none; here there are, so a skip is a failure.
-    let mut tests = cargo(["test", "--workspace", "--all-targets"]);
+    let mut tests = cargo(tests);
     tests.args(FEATURES).env("KERNELHUB_TEST_REGISTRY", paths::registry());
     tests.env("KERNELHUB_POLICY", paths::policy());
     if let Some(interpreter) = &interpreter {
         tests.env("KERNELHUB_TEST_PYTHON", interpreter);
     }
     run_command(&mut tests)?;
+
+    steps.begin("the tests in documentation");
     run_command(cargo(["test", "--workspace", "--doc"]).args(FEATURES))?;
 
     steps.begin("the fuzz targets, for a few seconds each");
-    fuzz::run_stable(3, None)?;
+    fuzz::run_after_tests(3, &FEATURES)?;
 
     steps.begin("the Python package kernels on the same Hub, cache and lock file");
     python::interop(interpreter.as_deref())?;
-
-    steps.begin("documentation");
-    let mut doc = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);
-    run_command(doc.args(FEATURES).env("RUSTDOCFLAGS", "--deny warnings"))?;
 
     if !options.no_demo {
         steps.begin("the demo");
