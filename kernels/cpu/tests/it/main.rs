@@ -17,6 +17,7 @@ mod embedding;
 mod gated_linear;
 mod layer_norm;
 mod linear;
+mod packs;
 mod pool;
 mod rms_norm;
 mod rms_norm_backward;

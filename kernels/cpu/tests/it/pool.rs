@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kernelhub_abi::ParallelBodyFn;
 use kernelhub_cpu::{
     add_rms_norm, apply_rotary, cross_entropy, cross_entropy_backward, embedding, flash_attn, gelu,
-    kernelhub_abi_version, kernelhub_set_parallel_for, layer_norm, linear, rms_norm, rms_norm_backward,
-    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward, silu_gated_linear,
+    kernelhub_abi_version, layer_norm, linear, rms_norm, rms_norm_backward, rms_norm_with_offset, silu_and_mul,
+    silu_and_mul_backward, silu_gated_linear,
 };
 
+use crate::packs::set_parallel_for;
 use crate::support::{Arg, DTYPES, Dt, Tensor, at_every_level, call, exclusive};
 
 const THREADS: usize = 4;
@@ -84,7 +85,7 @@ fn the_hosts_threads_give_the_same_bits() {
         };
         let serial = run();
         // SAFETY: the host is leaked.
-        unsafe { kernelhub_set_parallel_for(Some(parallel_for), std::ptr::from_ref(host).cast_mut().cast()) };
+        unsafe { set_parallel_for(Some(parallel_for), std::ptr::from_ref(host).cast_mut().cast()) };
         let before = host.loops.load(Ordering::Relaxed);
         let threaded = run();
         assert_eq!(host.loops.load(Ordering::Relaxed) - before, 5, "every call of this size is worth threads");
@@ -93,7 +94,7 @@ fn the_hosts_threads_give_the_same_bits() {
         call(rms_norm, &[Arg::T(&one), Arg::T(&one), Arg::T(&weight.view(&[576], &[1], 0)), Arg::F(0.0)]).expect("one");
         assert_eq!(host.loops.load(Ordering::Relaxed) - before, 5);
         // SAFETY: no pool.
-        unsafe { kernelhub_set_parallel_for(None, std::ptr::null_mut()) };
+        unsafe { set_parallel_for(None, std::ptr::null_mut()) };
         assert!(serial == threaded, "{dtype:?}");
     }
     assert!(host.indices.load(Ordering::Relaxed) > 12);
@@ -137,12 +138,12 @@ fn the_hosts_threads_give_the_same_bits_everywhere() {
             };
             let serial = run();
             // SAFETY: the host is leaked.
-            unsafe { kernelhub_set_parallel_for(Some(parallel_for), std::ptr::from_ref(host).cast_mut().cast()) };
+            unsafe { set_parallel_for(Some(parallel_for), std::ptr::from_ref(host).cast_mut().cast()) };
             let before = host.loops.load(Ordering::Relaxed);
             let threaded = run();
             let loops = host.loops.load(Ordering::Relaxed) - before;
             // SAFETY: no pool.
-            unsafe { kernelhub_set_parallel_for(None, std::ptr::null_mut()) };
+            unsafe { set_parallel_for(None, std::ptr::null_mut()) };
             // The sums of the weight's gradient may be too little work for threads.
             assert!(loops >= 11, "{level:?} {dtype:?}: {loops} loops, but every call is worth threads");
             assert!(serial == threaded, "{level:?} {dtype:?}");

@@ -4,8 +4,9 @@
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "a list of calls with one reason")]
 
 use kernelhub_abi::{DLDataType, TVMFFIAny, dtype_code};
-use kernelhub_cpu::{apply_rotary, flash_attn, kernelhub_last_error, rms_norm, silu_and_mul};
+use kernelhub_cpu::{apply_rotary, flash_attn, rms_norm, silu_and_mul};
 
+use crate::packs::{Export, export};
 use crate::support::{Arg, Dt, Tensor, call, last_error};
 
 fn rms(out: &Tensor, x: &Tensor, weight: &Tensor) -> String {
@@ -38,6 +39,7 @@ fn counts_and_types() {
         assert_eq!(call(rms_norm, args).expect_err("wrong call"), text);
     }
     let negative = TVMFFIAny::none();
+    let Export { function: rms_norm, last_error: last_error_of, .. } = export(rms_norm);
     // SAFETY: the count is refused before any value is read.
     unsafe {
         assert_ne!(rms_norm(std::ptr::null_mut(), &raw const negative, -1, std::ptr::null_mut()), 0);
@@ -48,7 +50,7 @@ fn counts_and_types() {
         assert_ne!(rms_norm(std::ptr::null_mut(), foreign.as_ptr(), 4, std::ptr::null_mut()), 0);
         assert_eq!(last_error(), "rms_norm: argument `out`: expected Tensor (DLTensor*), got type index 12345");
         let mut cut = [0_u8; 8];
-        assert_eq!(kernelhub_last_error(cut.as_mut_ptr().cast(), 8), last_error().len());
+        assert_eq!(last_error_of(cut.as_mut_ptr().cast(), 8), last_error().len());
         assert_eq!(&cut, b"rms_norm");
     }
 }
