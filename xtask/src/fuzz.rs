@@ -1,13 +1,11 @@
 //! `cargo xtask fuzz` and `cargo xtask race`.
 
-use std::num::NonZero;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 
 use crate::paths;
-use crate::process::{cargo, run as run_command, run_beside};
+use crate::process::{cargo, run as run_command, run_all};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -70,23 +68,11 @@ pub(crate) fn run_after_tests(seconds: u64, features: &[&str]) -> anyhow::Result
     let build = ["build", "--quiet", "--workspace", "--bin", "kernelhub-fuzz", "--example", "demo"];
     run_command(cargo(build).args(features))?;
     let runner = paths::target().join("debug").join(format!("kernelhub-fuzz{}", std::env::consts::EXE_SUFFIX));
-    let names = names(&mut Command::new(&runner))?;
-    let next = Mutex::new(names.iter());
-    let work = || -> anyhow::Result<()> {
-        loop {
-            let name = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some(name) = name else { return Ok(()) };
-            let mut command = Command::new(&runner);
-            command.current_dir(paths::root()).args(stable_options(seconds)).arg(format!("--target={name}"));
-            run_beside(&mut command)?;
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let panicked = |_| Err(anyhow::anyhow!("a thread that runs fuzz targets panicked"));
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(panicked))
-    })
+    run_all(names(&mut Command::new(&runner))?.into_iter().map(|name| {
+        let mut command = Command::new(&runner);
+        command.current_dir(paths::root()).args(stable_options(seconds)).arg(format!("--target={name}"));
+        command
+    }))
 }
 
 fn has_cargo_fuzz() -> bool {

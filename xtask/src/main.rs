@@ -6,6 +6,7 @@ mod bench;
 mod beside;
 mod demo;
 mod fuzz;
+mod memcheck;
 mod model;
 mod packs;
 mod paths;
@@ -47,6 +48,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Swap libraries under the loader, 10,000 times: foreign code must never run.
     Race(fuzz::RaceOptions),
+    /// Run the CPU packs as they ship in valgrind's memcheck, by their tests.
+    Memcheck(memcheck::Options),
     /// Measure the library's stages, and the published set of kernels beside candle, PyTorch and llama.cpp.
     Bench(bench::Options),
 }
@@ -60,6 +63,7 @@ fn main() -> anyhow::Result<()> {
         Command::BenchVerify(options) => test::bench_verify(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Race(options) => fuzz::race(&options),
+        Command::Memcheck(options) => memcheck::run(&options),
         Command::Bench(options) => bench::run(&options),
     }
 }

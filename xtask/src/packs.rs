@@ -128,6 +128,15 @@ pub(crate) fn compile_beside() -> Beside {
     Beside::start(&PACKS, |pack| run_beside(&mut compile(pack)))
 }
 
+/// Builds every pack's library, and answers the folder that holds them as they are packed: a folder for each pack, and in
+/// it one for the build.
+pub(crate) fn libraries() -> anyhow::Result<PathBuf> {
+    for pack in &PACKS {
+        native(pack)?;
+    }
+    Ok(paths::target().join("packs"))
+}
+
 /// Compiles the pack's library, which is then in the profile's folder until another pack is compiled.
 fn compile(pack: &Pack) -> std::process::Command {
     let arguments = ["build", "--quiet", "--profile", "pack", "--package", "kernelhub-cpu", "--no-default-features"];

@@ -1,10 +1,14 @@
 //! Running other programs, visibly.
 
 use std::ffi::OsStr;
+use std::num::NonZero;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 
 use crate::paths;
 
@@ -46,6 +50,27 @@ pub(crate) fn run_beside(command: &mut Command) -> anyhow::Result<()> {
     }
     print!("beside: {shown} ({:.1} s)\n{}", start.elapsed().as_secs_f64(), String::from_utf8_lossy(&output.stdout));
     Ok(())
+}
+
+/// Runs commands as [`run_beside`] does, as many at a time as there are processors. The first that fails ends it, after
+/// those that run.
+pub(crate) fn run_all(commands: impl IntoIterator<Item = Command, IntoIter: Send>) -> anyhow::Result<()> {
+    let commands = Mutex::new(commands.into_iter());
+    let failed = AtomicBool::new(false);
+    let work = || -> anyhow::Result<()> {
+        while !failed.load(Ordering::Relaxed) {
+            let command = commands.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(mut command) = command else { break };
+            run_beside(&mut command).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+        }
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let panicked = |_| Err(anyhow!("a thread that runs commands panicked"));
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(panicked))
+    })
 }
 
 /// The command as a person would type it.
