@@ -14,6 +14,7 @@ use super::FetchError;
 use super::http::Token;
 use crate::names::RepoId;
 use crate::policy::PolicyFiles;
+use crate::regular;
 
 /// The Hub that is asked where `HF_ENDPOINT` names no other.
 pub use crate::policy::DEFAULT_ENDPOINT;
@@ -82,6 +83,9 @@ pub struct Variable {
     /// The value that is in force, wherever it came from.
     pub effective: String,
 }
+
+/// Largest file with a token, in bytes.
+const MAX_TOKEN_BYTES: u64 = 64 << 10;
 
 impl Environment {
     /// Reads the process's environment, and the token's file where there is one.
@@ -262,7 +266,7 @@ impl Reader<'_> {
         let text = match (self.text("HF_TOKEN"), path) {
             (Some(text), _) => text,
             (None, None) => return Ok(None),
-            (None, Some(path)) => match std::fs::read_to_string(path) {
+            (None, Some(path)) => match regular::read_text(path, MAX_TOKEN_BYTES) {
                 Ok(text) => text,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(FetchError::io("read the token in", path)(error)),

@@ -147,6 +147,6 @@ impl Hub {
     /// Decides on builds by their names, for any device of this machine.
     fn decide(&self, builds: &Builds) -> Resolution {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        resolve(&builds.candidates, machine.with_all(), &Request::any())
+        resolve(&builds.candidates, machine.with_all_for(&builds.candidates), &Request::any())
     }
 }

@@ -42,7 +42,7 @@ use std::time::Instant;
 
 pub use builder::HubBuilder;
 pub use cache::{CheckedEntry, check_cache};
-pub use config_file::{CONFIG_FILE, ConfigFileError};
+pub use config_file::{CONFIG_FILE, ConfigFileError, MAX_CONFIG_BYTES};
 pub use depends::Dependency;
 pub use describe::{KernelDescription, VersionBuilds};
 pub use doctor::{Area, Check, Finding};

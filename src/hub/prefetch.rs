@@ -137,7 +137,7 @@ impl Hub {
         let mut keys = BTreeSet::from([DeviceKey::Cpu]);
         {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-            keys.extend(machine.with_all().devices.iter().map(|device| device.key));
+            keys.extend(machine.with_all_for(&listed.builds.candidates).devices.iter().map(|device| device.key));
         }
         let mut chosen: BTreeMap<usize, (Found<'a>, Option<DeviceKey>)> = BTreeMap::new();
         let mut refusal = None;

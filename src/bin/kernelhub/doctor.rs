@@ -2,7 +2,8 @@
 
 use clap::Args;
 use kernelhub::fetch::Environment;
-use kernelhub::hub::{Area, Check, Finding};
+use kernelhub::hub::{Area, Check, Finding, MAX_CONFIG_BYTES};
+use kernelhub::regular;
 use kernelhub::swap::KernelConfig;
 use serde_json::json;
 
@@ -51,8 +52,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn config(file: Option<&std::path::Path>) -> Result<KernelConfig, Failure> {
     let Some(file) = file else { return Ok(KernelConfig::standard()?) };
     let origin = file.display().to_string();
-    let text =
-        std::fs::read_to_string(file).map_err(|error| Failure::new(format!("cannot read {origin}: {error}"), None))?;
+    let text = regular::read_text(file, MAX_CONFIG_BYTES)
+        .map_err(|error| Failure::new(format!("cannot read {origin}: {error}"), None))?;
     let is_json = file.extension().is_some_and(|extension| extension == "json");
     Ok(if is_json { KernelConfig::from_json(&text, &origin)? } else { KernelConfig::from_toml(&text, &origin)? })
 }

@@ -9,12 +9,12 @@ use sha2::{Digest as _, Sha256};
 use super::layout::RepoFolder;
 use crate::digest::{BlobId, GitOid, Sha256Digest};
 use crate::fetch::FetchError;
-use crate::fetch::file::open_regular;
+use crate::regular;
 
 impl RepoFolder {
     /// Whether a file's bytes are those of the blob, and have this sha256 where one is known.
     pub(in crate::fetch) fn holds(path: &Path, id: BlobId, sha256: Option<Sha256Digest>) -> Result<bool, FetchError> {
-        let file = match open_regular(path) {
+        let file = match regular::open(path) {
             Ok(file) => file,
             Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::InvalidInput].contains(&error.kind()) => {
                 return Ok(false);
@@ -32,7 +32,7 @@ impl RepoFolder {
         match sha256.filter(|_| is_blob) {
             None => Ok(is_blob),
             Some(expected) => {
-                let file = open_regular(path).map_err(FetchError::io("open", path))?;
+                let file = regular::open(path).map_err(FetchError::io("open", path))?;
                 Ok(sha256_of(file).map_err(FetchError::io("read", path))? == expected)
             }
         }

@@ -16,6 +16,7 @@ use crate::fetch::{CacheEntry, Cancel, Cost, HubPlace, Session, Snapshot, TreeFi
 use crate::hub::{Hub, Selection};
 use crate::manifest::{LOCK_FILE, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, SIGNATURE_FILES};
 use crate::names::RelativePath;
+use crate::regular;
 use crate::variant::Variant;
 use crate::verify::{VerifiedSnapshot, verify_with};
 
@@ -210,7 +211,7 @@ fn write_tar(file: &mut File, locks: &Locks, builds: &[BundledBuild], sources: &
         let signatures = SIGNATURE_FILES.into_iter().filter(|name| root.join(name).is_file());
         for name in [METADATA_FILE].into_iter().chain(signatures).chain(listed) {
             let path = root.join(name);
-            let content = File::open(&path).map_err(LockError::io("open", &path))?;
+            let content = regular::open(&path).map_err(LockError::io("open", &path))?;
             let bytes = content.metadata().map_err(LockError::io("look at", &path))?.len();
             let full = format!("{folder}/{name}");
             // By the rules that the other end reads by, so that nothing is exported that cannot be imported.
@@ -255,7 +256,7 @@ fn is_executable(_: &Path) -> bool {
 
 /// The digest and the length of a file.
 pub(super) fn digest(path: &Path) -> Result<(Sha256Digest, u64), LockError> {
-    let mut file = File::open(path).map_err(LockError::io("open", path))?;
+    let mut file = regular::open(path).map_err(LockError::io("open", path))?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
     let mut bytes = 0;
