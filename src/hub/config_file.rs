@@ -11,7 +11,7 @@ use crate::swap::{KernelConfig, SwapError};
 pub const CONFIG_FILE: &str = "kernels.toml";
 
 /// Largest configuration that is read, in bytes.
-pub const MAX_CONFIG_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// A configuration that could not be read from a file, or written to one.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ impl KernelConfig {
         if !is("toml") && !is("json") {
             return Err(ConfigFileError::Kind { path: path.to_path_buf() });
         }
-        let text = regular::read_text(path, MAX_CONFIG_BYTES)
+        let text = regular::read_text(path, MAX_BYTES)
             .map_err(|source| ConfigFileError::Read { path: path.to_path_buf(), source })?;
         let origin = path.display().to_string();
         Ok(if is("toml") { Self::from_toml(&text, &origin)? } else { Self::from_json(&text, &origin)? })

@@ -43,7 +43,7 @@ use std::time::Instant;
 
 pub use builder::HubBuilder;
 pub use cache::{CheckedEntry, check_cache};
-pub use config_file::{CONFIG_FILE, ConfigFileError, MAX_CONFIG_BYTES};
+pub use config_file::{CONFIG_FILE, ConfigFileError};
 pub use depends::Dependency;
 pub use describe::{KernelDescription, VersionBuilds};
 pub use doctor::{Area, Check, Finding};
@@ -261,20 +261,23 @@ impl Hub {
         notes
     }
 
-    /// The versions that the first source that has the kernel has, ascending, with that source's name.
+    /// The versions that the first source that has the kernel has, ascending, with that source's name; where none has
+    /// it, none, with the name of the last one that was asked.
     ///
     /// # Errors
     /// [`HubError::Fetch`] when a source cannot be asked.
     pub fn versions(&self, repo: &RepoId) -> Result<(String, Vec<PublishedVersion>), HubError> {
         let (cancel, cost) = (Cancel::default(), Cost::default());
         let session = Session::new(&*self.progress, &cancel, &cost);
+        let mut last = String::new();
         for source in self.sources_for(repo) {
+            last = source.name();
             let versions = source.versions(repo, &session)?;
             if !versions.is_empty() {
-                return Ok((source.name(), versions));
+                return Ok((last, versions));
             }
         }
-        Ok((self.remote.name(), Vec::new()))
+        Ok((last, Vec::new()))
     }
 
     /// The sources that may have a kernel, in order.

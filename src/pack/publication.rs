@@ -96,10 +96,12 @@ pub(super) fn copy_checked(
     let mut buffer = vec![0; 256 << 10];
     let mut bytes = 0;
     loop {
-        let read = archive.read(&mut buffer).map_err(io_error("read", from))?;
-        if read == 0 {
-            break;
-        }
+        let read = match archive.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(io_error("read", from)(error)),
+        };
         hasher.update(&buffer[..read]);
         out.write_all(&buffer[..read]).map_err(io_error("write", to))?;
         bytes += read as u64;

@@ -4,8 +4,6 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
-
 use super::layout::RepoFolder;
 use crate::digest::{BlobId, GitOid, Sha256Digest};
 use crate::fetch::FetchError;
@@ -70,18 +68,8 @@ impl RepoFolder {
     }
 }
 
-fn sha256_of(mut file: File) -> io::Result<Sha256Digest> {
-    use io::Read as _;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(Sha256Digest::from_bytes(hasher.finalize().into())),
-            Ok(read) => hasher.update(&buffer[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+fn sha256_of(file: File) -> io::Result<Sha256Digest> {
+    Sha256Digest::of_reader(file).map(|(digest, _)| digest)
 }
 
 /// Makes a link. `false`: this file system or this user has none.

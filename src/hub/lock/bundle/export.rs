@@ -6,7 +6,6 @@ use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, Write as _};
 use std::path::Path;
 
 use ruzstd::encoding::{CompressionLevel, compress};
-use sha2::{Digest as _, Sha256};
 
 use super::super::listing::variant_hash;
 use super::super::{LockError, Locks, commit_id, named};
@@ -256,16 +255,6 @@ fn is_executable(_: &Path) -> bool {
 
 /// The digest and the length of a file.
 pub(super) fn digest(path: &Path) -> Result<(Sha256Digest, u64), LockError> {
-    let mut file = regular::open(path).map_err(LockError::io("open", path))?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
-    let mut bytes = 0;
-    loop {
-        let read = file.read(&mut buffer).map_err(LockError::io("read", path))?;
-        if read == 0 {
-            return Ok((Sha256Digest::from_bytes(hasher.finalize().into()), bytes));
-        }
-        hasher.update(&buffer[..read]);
-        bytes += read as u64;
-    }
+    let file = regular::open(path).map_err(LockError::io("open", path))?;
+    Sha256Digest::of_reader(file).map_err(LockError::io("read", path))
 }
