@@ -97,7 +97,8 @@ fn libraries(place: &Path) -> Result<Vec<PathBuf>, Failure> {
         let path = path.display().to_string();
         move |error: std::io::Error| Failure::new(format!("cannot look at {path}: {error}"), None)
     };
-    if place.metadata().map_err(unreadable(place))?.is_file() {
+    // What is neither a folder nor a library is refused where it is opened.
+    if !place.metadata().map_err(unreadable(place))?.is_dir() {
         return Ok(vec![place.to_path_buf()]);
     }
     let (mut found, mut folders, mut count) = (Vec::new(), vec![place.to_path_buf()], 0);

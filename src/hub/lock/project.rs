@@ -51,7 +51,7 @@ impl Project {
     pub fn read(path: &Path, hub: &Hub) -> Result<Self, LockError> {
         let (folder, files) = if path.is_dir() {
             let files: Vec<PathBuf> =
-                [CARGO, PYPROJECT].iter().map(|name| path.join(name)).filter(|file| file.is_file()).collect();
+                [CARGO, PYPROJECT].iter().map(|name| path.join(name)).filter(|file| file.exists()).collect();
             if files.is_empty() {
                 return Err(LockError::NoProject { folder: path.to_path_buf() });
             }
