@@ -1,11 +1,12 @@
 //! Digests and their violations.
 //!
-//! Owns: the value types that say what bytes must be, and what was found instead. Refuses: I/O; hashing a file is
-//! [`crate::verify`]'s work.
+//! Owns: the value types that say what bytes must be, and what was found instead. Refuses: files; which of them are
+//! hashed, and when, is [`crate::verify`]'s work.
 
 mod git;
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
 use base64::Engine as _;
@@ -25,6 +26,24 @@ impl Sha256Digest {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// The digest of what a reader gives up to its end, and how many bytes that is.
+    pub(crate) fn of_reader(mut reader: impl io::Read) -> io::Result<(Self, u64)> {
+        let mut hasher = sha2::Sha256::new();
+        let mut buffer = vec![0; 256 << 10];
+        let mut bytes = 0;
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok((Self(hasher.finalize().into()), bytes)),
+                Ok(read) => {
+                    hasher.update(&buffer[..read]);
+                    bytes += read as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Wraps a computed digest.

@@ -51,6 +51,7 @@ pub mod oci;
 pub mod pack;
 pub mod policy;
 pub mod probe;
+pub mod regular;
 pub mod resolve;
 pub mod swap;
 pub mod system;

@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::file::read_record;
 use super::hf_cache::{HubCache, Records, write_atomically};
 use super::{Anchor, Environment, FetchError, Snapshot};
 use crate::digest::Sha256Digest;
 use crate::manifest::{Artifact, KernelManifest, MAX_MANIFEST_BYTES, METADATA_FILE};
 use crate::names::RepoId;
+use crate::regular;
 
 /// The folder of archives and manifests of this machine.
 #[derive(Debug, Clone)]
@@ -176,8 +176,7 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), FetchError> {
 
 /// The text of a small file, or `None` where there is none.
 fn read_text(path: &Path) -> Result<Option<String>, FetchError> {
-    let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "expected UTF-8");
-    match read_record(path, MAX_MANIFEST_BYTES).and_then(|text| String::from_utf8(text).map_err(invalid)) {
+    match regular::read_text(path, MAX_MANIFEST_BYTES) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(FetchError::io("read", path)(error)),

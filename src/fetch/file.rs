@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::http::NoTag;
 use super::{Cancel, Cost, FetchError, Fetcher, Location, Progress, Session};
 use crate::digest::Sha256Digest;
+use crate::regular;
 
 impl Fetcher {
     /// Downloads one file to `destination`, and only if it is `size` bytes with the digest `sha256`.
@@ -50,39 +51,10 @@ impl Fetcher {
 
 /// Reads a small file of this machine, at most `limit` bytes of it.
 pub(super) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, FetchError> {
-    let file = File::open(path).map_err(FetchError::io("open", path))?;
-    let mut text = Vec::new();
-    file.take(limit + 1).read_to_end(&mut text).map_err(FetchError::io("read", path))?;
-    if text.len() as u64 > limit {
-        return Err(FetchError::TooLong { url: path.display().to_string(), maximum: limit });
-    }
-    Ok(text)
-}
-
-/// Opens a file of a cache: a regular one, at once. A pipe that somebody put there would be waited for without end.
-pub(super) fn open_regular(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
-    }
-    let file = options.open(path)?;
-    if file.metadata()?.is_file() {
-        return Ok(file);
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "expected a regular file"))
-}
-
-/// Reads a small file of a cache. One that is larger than `limit` bytes is no record of ours, whatever it says.
-pub(super) fn read_record(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_regular(path)?.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("expected at most {limit} bytes")));
-    }
-    Ok(bytes)
+    regular::read(path, limit).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => FetchError::TooLong { url: path.display().to_string(), maximum: limit },
+        _ => FetchError::io("read", path)(error),
+    })
 }
 
 /// A file that comes in pieces, and is kept only if it is the one expected.
@@ -142,7 +114,7 @@ impl<'a> Incoming<'a> {
 
 /// Copies a file of this machine into `incoming`.
 pub(super) fn copy_file(path: &Path, incoming: &mut Incoming<'_>) -> Result<(), FetchError> {
-    let mut from = File::open(path).map_err(FetchError::io("open", path))?;
+    let mut from = regular::open(path).map_err(FetchError::io("open", path))?;
     let mut buffer = vec![0; 256 << 10];
     loop {
         match from.read(&mut buffer) {

@@ -14,6 +14,7 @@ use crate::elf::{Depth, ElfFacts, split_version};
 use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::RepoId;
 use crate::policy::Origin;
+use crate::regular;
 use crate::resolve::{Candidate, MAX_LISTED};
 use crate::variant::{AnyVariant, Variant, Version};
 
@@ -118,7 +119,7 @@ fn minimum_glibc(folder: &Path) -> Option<Version> {
     let libraries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let is_library = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "so") && path.is_file();
     let versions = libraries.filter(is_library).take(MAX_LIBRARIES).flat_map(|path| {
-        let file = fs::File::open(path).ok();
+        let file = regular::open(&path).ok();
         let facts = file.and_then(|file| ElfFacts::from_file(file, Depth::WithoutSymbols).ok()).unwrap_or_default();
         facts.needed_versions.into_iter().filter(|need| !need.is_weak).filter_map(|need| {
             let (family, numbers) = split_version(&need.version)?;

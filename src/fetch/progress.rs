@@ -3,7 +3,7 @@
 /// Receives the progress of downloads. The library prints nothing; a program draws bars by this.
 ///
 /// Calls come from the thread that fetches, in order: `started`, any number of `advanced`, `finished`. After an error
-/// `finished` does not come.
+/// `finished` does not come. Downloads of different kernels may run at the same time, each under its name.
 pub trait Progress: Sync {
     /// A download begins. `total`: the bytes that the manifest declares, where it does.
     fn started(&self, name: &str, total: Option<u64>) {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use reqwest::Url;
 
+use super::interned::Interned;
 use super::machine::Machine;
-use super::{Hub, HubError};
+use super::{Hub, HubError, versions};
 use crate::fetch::{
     ArchiveSource, Cache, Environment, FetchOptions, HubOptions, HubSource, LocalSource, Location, NoProgress,
     Progress, Source, Token,
@@ -229,9 +230,9 @@ impl HubBuilder {
             verify: self.verify.trusted(trusted),
             probe: self.probe,
             machine: self.system.map_or_else(Machine::probe, Machine::described).into(),
-            version_lists: std::sync::Mutex::default(),
-            kernels: std::sync::Mutex::default(),
-            folders: std::sync::Mutex::default(),
+            version_lists: versions::VersionLists::default(),
+            kernels: Interned::default(),
+            folders: Interned::default(),
             layers: std::sync::Mutex::default(),
             local,
             switched_off,

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::hint::Hint;
+use crate::regular;
 use crate::swap::{KernelConfig, SwapError};
 
 /// The file that a model's folder has its configuration in.
@@ -95,20 +96,11 @@ impl KernelConfig {
         if !is("toml") && !is("json") {
             return Err(ConfigFileError::Kind { path: path.to_path_buf() });
         }
-        let text = read(path).map_err(|source| ConfigFileError::Read { path: path.to_path_buf(), source })?;
+        let text = regular::read_text(path, MAX_BYTES)
+            .map_err(|source| ConfigFileError::Read { path: path.to_path_buf(), source })?;
         let origin = path.display().to_string();
         Ok(if is("toml") { Self::from_toml(&text, &origin)? } else { Self::from_json(&text, &origin)? })
     }
-}
-
-fn read(path: &Path) -> std::io::Result<String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    let read = std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-    if u64::try_from(read).is_ok_and(|read| read <= MAX_BYTES) {
-        return Ok(text);
-    }
-    Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, format!("it has more than {MAX_BYTES} bytes")))
 }
 
 /// Files that are made for a while are their maker's alone; this one lies beside weights that others may read.

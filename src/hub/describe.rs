@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Hub, HubError};
 use crate::fetch::{Builds, Cancel, Cost, PublishedVersion, Revision, Session, Source};
-use crate::manifest::{KernelManifest, LayerSpec, Metadata, hub_manifests};
+use crate::manifest::{LayerSpec, Metadata};
 use crate::names::RepoId;
 use crate::policy::Admission;
 use crate::resolve::{Request, Resolution, resolve};
@@ -98,9 +98,7 @@ impl Hub {
         let metadata = metadata.or(cached);
         if layers.is_empty() {
             let version = revision.version().or_else(|| metadata.as_ref().map(|metadata| metadata.version));
-            let is_of = |m: &KernelManifest| m.kernel.repo == *repo && Some(m.kernel.version) == version;
-            let given = self.manifests.iter().find(|manifest| is_of(manifest)).cloned();
-            layers = given.or_else(|| hub_manifests().find(is_of)).map(|m| m.layers).unwrap_or_default();
+            layers = version.map(|version| self.manifest_layers(repo, version)).unwrap_or_default();
         }
         let kernel = manifest.map(|manifest| manifest.kernel);
         let stated = metadata.as_ref().and_then(|metadata| metadata.license.clone());
@@ -147,6 +145,6 @@ impl Hub {
     /// Decides on builds by their names, for any device of this machine.
     fn decide(&self, builds: &Builds) -> Resolution {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-        resolve(&builds.candidates, machine.with_all(), &Request::any())
+        resolve(&builds.candidates, machine.with_all_for(&builds.candidates), &Request::any())
     }
 }

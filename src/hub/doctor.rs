@@ -1,13 +1,12 @@
 //! Whether a program's kernels would work on this machine: the whole path of each, before anybody needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
 use std::sync::PoisonError;
 
 use serde::Serialize;
 
 use super::{Hub, HubError, OWN_OWNER, check_cache};
-use crate::hint::Hint;
+use crate::hint::{Hint, with_causes};
 use crate::names::RepoId;
 use crate::swap::{KernelConfig, MappedKernel, Target};
 use crate::system::SystemInfo;
@@ -101,23 +100,6 @@ impl Check {
     pub fn has_failed(&self) -> bool {
         matches!(self.finding, Finding::Failed { .. })
     }
-}
-
-/// An error's words and those of its causes, each once.
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut last = text.clone();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let words = inner.to_string();
-        // A transparent wrapper repeats its cause's words.
-        if words != last {
-            text = format!("{text}: {words}");
-        }
-        last = words;
-        cause = inner.source();
-    }
-    text
 }
 
 /// The stage that an error comes from.

@@ -8,7 +8,7 @@ use super::{Hub, HubError};
 use crate::fetch::{Builds, FetchError, Revision, Session, Source};
 use crate::names::RepoId;
 use crate::policy::{Admission, Origin, OriginKind, PolicyError};
-use crate::resolve::{Request, Resolution, choose};
+use crate::resolve::{Request, Resolution};
 use crate::variant::DeviceKey;
 
 /// The builds of a kernel that the policy admits.
@@ -57,7 +57,7 @@ impl Hub {
         // A copy: the versions are listed without the machine's lock.
         let system = {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-            if device == DeviceKey::Cpu { machine.system.clone() } else { machine.with_all().clone() }
+            machine.with(device).clone()
         };
         let others = self.other_versions(&repo, &revision, &system, &Request::device(device), session, false);
         HubError::Resolve { repo, revision, source, others: Some(Box::new(others)) }
@@ -145,7 +145,7 @@ impl Hub {
         let Listed { source, mut builds, admission } = listed;
         let settled = settle(source, &mut builds, session, &mut |candidates| {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-            choose(candidates, machine.with(device), &Request::device(device))
+            machine.choose(candidates, device)
         })?;
         match settled {
             Settled::Chosen(chosen, resolution) => Ok(Found { source, builds, admission, chosen, resolution }),

@@ -24,6 +24,7 @@ mod describe;
 mod doctor;
 mod error;
 mod find;
+mod interned;
 mod kernel;
 pub mod lock;
 mod machine;
@@ -53,6 +54,7 @@ pub use resolve::KernelResolution;
 pub use verify::VerifiedBuild;
 pub use versions::{MAX_VERSIONS_LISTED, OtherVersion, OtherVersions};
 
+use self::interned::Interned;
 use self::machine::Machine;
 use crate::bind::{Code, LayerKernel};
 use crate::fetch::{
@@ -89,9 +91,9 @@ pub struct Hub {
     machine: Mutex<Machine>,
     /// The builds of the versions of kernels of which one did not fit.
     version_lists: versions::VersionLists,
-    kernels: Mutex<HashMap<KernelKey, Arc<Kernel>>>,
+    kernels: Interned<KernelKey, Kernel>,
     /// Kernels of folders that a configuration named by their paths.
-    folders: Mutex<HashMap<(PathBuf, DeviceKey), Arc<Kernel>>>,
+    folders: Interned<(PathBuf, DeviceKey), Kernel>,
     layers: Mutex<HashMap<(KernelSource, DeviceKey, String), Arc<LayerKernel>>>,
     /// The folders that take a kernel's place, for reports.
     local: Vec<(RepoId, PathBuf)>,
@@ -138,7 +140,8 @@ impl Hub {
     }
 
     /// Decides on the publisher, then resolves, fetches, verifies and loads one version, commit, branch or tag of a
-    /// kernel for a kind of device. Asked again, it returns the kernel that it has.
+    /// kernel for a kind of device. Asked again, it returns the kernel that it has; asked by several threads, it brings
+    /// different kernels at the same time, and one kernel once.
     ///
     /// A file that does not match its digest is never loaded. Unless the hub is offline, the build is then fetched
     /// again and verified again, once; [`Kernel::repaired`] tells.
@@ -166,14 +169,7 @@ impl Hub {
         cancel: &Cancel,
     ) -> Result<Arc<Kernel>, HubError> {
         let key = (repo.clone(), revision.clone(), device);
-        // Held while the kernel is brought up, so that two threads never do the same work.
-        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = kernels.get(&key) {
-            return Ok(Arc::clone(kernel));
-        }
-        let kernel = Arc::new(self.bring(repo, revision, device, cancel)?);
-        kernels.insert(key, Arc::clone(&kernel));
-        Ok(kernel)
+        self.kernels.get(&key, cancel, || self.bring(repo, revision, device, cancel))
     }
 
     fn bring(
@@ -265,20 +261,23 @@ impl Hub {
         notes
     }
 
-    /// The versions that the first source that has the kernel has, ascending, with that source's name.
+    /// The versions that the first source that has the kernel has, ascending, with that source's name; where none has
+    /// it, none, with the name of the last one that was asked.
     ///
     /// # Errors
     /// [`HubError::Fetch`] when a source cannot be asked.
     pub fn versions(&self, repo: &RepoId) -> Result<(String, Vec<PublishedVersion>), HubError> {
         let (cancel, cost) = (Cancel::default(), Cost::default());
         let session = Session::new(&*self.progress, &cancel, &cost);
+        let mut last = String::new();
         for source in self.sources_for(repo) {
+            last = source.name();
             let versions = source.versions(repo, &session)?;
             if !versions.is_empty() {
-                return Ok((source.name(), versions));
+                return Ok((last, versions));
             }
         }
-        Ok((self.remote.name(), Vec::new()))
+        Ok((last, Vec::new()))
     }
 
     /// The sources that may have a kernel, in order.

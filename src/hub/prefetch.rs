@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::find::{Found, Listed};
 use super::{Hub, HubError, KernelTimes, milliseconds};
 use crate::fetch::{Anchor, Cancel, Cost, Fetched, Reuse, Revision, Session};
-use crate::manifest::{KernelManifest, Source as ManifestSource};
+use crate::manifest::{KernelManifest, LayerSpec, Source as ManifestSource, hub_manifests};
 use crate::names::RepoId;
 use crate::resolve::{Candidate, Request, resolve};
 use crate::variant::{DeviceKey, Variant};
@@ -137,7 +137,7 @@ impl Hub {
         let mut keys = BTreeSet::from([DeviceKey::Cpu]);
         {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-            keys.extend(machine.with_all().devices.iter().map(|device| device.key));
+            keys.extend(machine.with_all_for(&listed.builds.candidates).devices.iter().map(|device| device.key));
         }
         let mut chosen: BTreeMap<usize, (Found<'a>, Option<DeviceKey>)> = BTreeMap::new();
         let mut refusal = None;
@@ -203,19 +203,23 @@ impl Hub {
         Ok(done(snapshot, Fetched { requests, bytes_fetched, ..again }, true, times))
     }
 
-    /// Adds the layers that a manifest names, for a build that does not say: a manifest given to this hub, else one
-    /// shipped with this crate.
+    /// Adds the layers that a manifest names, for a build that does not say.
     fn with_layers(&self, snapshot: VerifiedSnapshot) -> VerifiedSnapshot {
         if !snapshot.layers().layers.is_empty() {
             return snapshot;
         }
+        let layers = self.manifest_layers(snapshot.repo(), snapshot.version());
+        snapshot.with_layers(layers)
+    }
+
+    /// The layers that a kernel of the Hub serves, by a manifest given to this hub, else by one shipped with this crate.
+    /// Empty: neither says.
+    pub(super) fn manifest_layers(&self, repo: &RepoId, version: u32) -> Vec<LayerSpec> {
         let is_of = |manifest: &KernelManifest| {
-            manifest.kernel.source == ManifestSource::Hub
-                && manifest.kernel.repo == *snapshot.repo()
-                && manifest.kernel.version == snapshot.version()
+            let kernel = &manifest.kernel;
+            kernel.source == ManifestSource::Hub && kernel.repo == *repo && kernel.version == version
         };
         let given = self.manifests.iter().find(|manifest| is_of(manifest)).cloned();
-        let layers = given.or_else(|| crate::manifest::hub_manifests().find(is_of)).map(|manifest| manifest.layers);
-        snapshot.with_layers(layers.unwrap_or_default())
+        given.or_else(|| hub_manifests().find(is_of)).map(|manifest| manifest.layers).unwrap_or_default()
     }
 }

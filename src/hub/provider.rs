@@ -61,12 +61,13 @@ impl Hub {
     /// As [`Hub::get`], and [`crate::fetch::FetchError::LocalFolder`] when there is no kernel in the folder.
     pub fn get_folder(&self, folder: &Path, device: DeviceKey) -> Result<Arc<Kernel>, HubError> {
         let key = (folder.to_path_buf(), device);
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = folders.get(&key) {
-            return Ok(Arc::clone(kernel));
-        }
-        let (cancel, cost) = (Cancel::default(), Cost::default());
-        let session = Session::new(&*self.progress, &cancel, &cost);
+        let cancel = Cancel::default();
+        self.folders.get(&key, &cancel, || self.bring_folder(folder, device, &cancel))
+    }
+
+    fn bring_folder(&self, folder: &Path, device: DeviceKey, cancel: &Cancel) -> Result<Kernel, HubError> {
+        let cost = Cost::default();
+        let session = Session::new(&*self.progress, cancel, &cost);
         let clock = Instant::now();
         let (repo, version, source) = LocalSource::of_folder(folder)?;
         let revision = Revision::Version(version);
@@ -77,9 +78,7 @@ impl Hub {
         let origin = Origin::Local { folder: folder.to_path_buf() };
         let admission = self.admit(&repo, &origin, &source, &session)?;
         let found = self.choose(Listed { source: &source, builds, admission }, &revision, device, &session)?;
-        let kernel = Arc::new(self.bring_found(found, milliseconds(clock), &revision, device, &session)?);
-        folders.insert(key, Arc::clone(&kernel));
-        Ok(kernel)
+        self.bring_found(found, milliseconds(clock), &revision, device, &session)
     }
 
     /// The version of a kernel that is named without one.

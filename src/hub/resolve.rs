@@ -4,7 +4,7 @@ use super::error::resolve_hint;
 use super::versions::OtherVersions;
 use super::{Hub, HubError};
 use crate::fetch::{Builds, Cancel, Cost, FetchError, Revision, Session, Source};
-use crate::hint::Hint as _;
+use crate::hint::{Hint as _, with_causes};
 use crate::names::RepoId;
 use crate::resolve::{BackendBuilds, Candidate, Request, Resolution, ResolveError};
 use crate::system::SystemInfo;
@@ -78,12 +78,7 @@ pub(super) fn settle(
                 builds.candidates[chosen].archs = (!archs.is_empty()).then_some(archs);
             }
             Err(error @ (FetchError::Metadata { .. } | FetchError::Content { .. } | FetchError::Listing { .. })) => {
-                let mut fault = error.to_string();
-                let mut cause = std::error::Error::source(&error);
-                while let Some(inner) = cause {
-                    fault = format!("{fault}: {inner}");
-                    cause = inner.source();
-                }
+                let fault = with_causes(&error);
                 tracing::warn!(hint = error.hint(), "{fault}");
                 builds.notes.push(fault.clone());
                 builds.candidates[chosen].metadata_fault = Some(fault);

@@ -60,7 +60,7 @@ impl Hub {
             named.into_iter().enumerate().map(|(index, variant)| Candidate::new(variant, index)).collect();
         let fitting: Vec<usize> = {
             let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
-            let resolution = resolve(&candidates, machine.with_all(), &Request::any());
+            let resolution = resolve(&candidates, machine.with_all_for(&candidates), &Request::any());
             let fits =
                 resolution.decisions.iter().filter(|decision| !matches!(decision.verdict, Verdict::Rejected { .. }));
             fits.map(|decision| decision.candidate).collect()

@@ -1,12 +1,10 @@
 //! What other versions of a kernel have, where the one that was asked for has nothing that fits.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use serde::Serialize;
 
+use super::interned::Interned;
 use super::{Hub, HubError};
-use crate::fetch::{PublishedVersion, Revision, Session};
+use crate::fetch::{FetchError, PublishedVersion, Revision, Session};
 use crate::names::RepoId;
 use crate::resolve::{BackendBuilds, Candidate, Request, resolve};
 use crate::system::{SystemInfo, Table};
@@ -101,7 +99,7 @@ pub(super) struct ListedVersions {
 }
 
 /// What this hub has listed. A kernel's versions are listed once: a plan may ask for the same kernel for many layers.
-pub(super) type VersionLists = Mutex<HashMap<RepoId, Arc<ListedVersions>>>;
+pub(super) type VersionLists = Interned<RepoId, ListedVersions>;
 
 impl Hub {
     /// What the other versions of a kernel have for a machine, by the names of their builds. Hops nowhere: whoever asked
@@ -117,15 +115,14 @@ impl Hub {
         session: &Session<'_>,
         is_description: bool,
     ) -> OtherVersions {
-        let listed = {
-            let mut lists = self.version_lists.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(listed) = lists.get(repo) {
-                Arc::clone(listed)
-            } else {
-                let listed = Arc::new(self.list_versions(repo, session, is_description));
-                lists.insert(repo.clone(), Arc::clone(&listed));
-                listed
-            }
+        let list = || {
+            let listed = self.list_versions(repo, session, is_description);
+            // What was left out for this caller is there for the next one.
+            if session.cancel.is_cancelled() { Err(FetchError::Cancelled) } else { Ok(listed) }
+        };
+        let Ok(listed) = self.version_lists.get(repo, session.cancel, list) else {
+            let not_looked_up = vec![format!("the versions of {repo}: cancelled")];
+            return OtherVersions { versions: Vec::new(), not_looked_up };
         };
         let is_asked = |listed: &PublishedVersion| match revision {
             Revision::Commit(commit) => listed.commit == Some(*commit),

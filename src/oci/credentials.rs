@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -11,6 +10,7 @@ use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
 use super::{Login, OciError};
+use crate::regular;
 
 /// Largest Docker config that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
@@ -88,17 +88,11 @@ pub(super) fn find(registry: &str) -> Result<Credentials, OciError> {
 }
 
 fn read(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut text = Vec::new();
-    file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_CONFIG_BYTES {
-        return Err(std::io::Error::other(format!("longer than {MAX_CONFIG_BYTES} bytes")));
+    match regular::read(path, MAX_CONFIG_BYTES) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(Some(text))
 }
 
 /// The login for a registry in a config's text. Errors name the place, never the content.

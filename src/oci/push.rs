@@ -1,6 +1,5 @@
 //! From a publication to a registry.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -16,6 +15,7 @@ use super::session::Session;
 use super::{OciError, OciReference, PushOptions, Pushed, artifact, credentials};
 use crate::digest::Sha256Digest;
 use crate::pack::Publication;
+use crate::regular;
 
 /// How much of a file is sent at a time, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
@@ -100,7 +100,7 @@ impl<'a> Upload<'a> {
             return Ok(());
         }
         let failed = |source| OciError::Io { action: "read", path: path.to_path_buf(), source };
-        let file = File::open(path).map_err(failed)?;
+        let file = regular::open(path).map_err(failed)?;
         let pieces = stream::try_unfold(file, |mut file| async move {
             let mut piece = vec![0; PIECE_BYTES];
             let read = file.read(&mut piece).map_err(OciDistributionError::IoError)?;

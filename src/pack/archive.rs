@@ -6,6 +6,7 @@ use std::path::Path;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::names::RelativePath;
+use crate::regular;
 use crate::variant::Variant;
 
 /// One file of a pack.
@@ -22,7 +23,7 @@ const MAX_TEXT_BYTES: u64 = 64 << 10;
 
 /// A small text in an archive that was built here. `None`: there is no such archive, or no such text in it.
 pub(super) fn read_text(archive: &Path, name: &str) -> Option<String> {
-    let file = io::BufReader::new(std::fs::File::open(archive).ok()?);
+    let file = io::BufReader::new(regular::open(archive).ok()?);
     let mut tar = tar::Archive::new(ruzstd::decoding::StreamingDecoder::new(file).ok()?);
     let found = tar.entries().ok()?.filter_map(Result::ok).find(|entry| entry.path_bytes() == name.as_bytes())?;
     let mut text = String::new();

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::PackError;
 use super::archive::PackFile;
+use crate::fetch::MAX_FILE_BYTES;
 use crate::names::RelativePath;
+use crate::regular;
 
 /// Reads every file below a folder. Links are refused: what is packed is what stands there.
 pub(super) fn collect(folder: &Path) -> Result<Vec<PackFile>, PackError> {
@@ -31,7 +33,7 @@ pub(super) fn collect(folder: &Path) -> Result<Vec<PackFile>, PackError> {
             if kind.is_dir() {
                 folders.push((path, format!("{relative}/")));
             } else if kind.is_file() {
-                let bytes = fs::read(&path).map_err(io_error("read", &path))?;
+                let bytes = regular::read(&path, MAX_FILE_BYTES).map_err(io_error("read", &path))?;
                 let is_executable = is_executable(&path).map_err(io_error("look at", &path))?;
                 files.push(PackFile { path: relative, bytes, is_executable });
             } else {

@@ -1,6 +1,5 @@
 //! A folder of archives and manifests, which a web server or a shared file system offers to others.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use super::collect::io_error;
 use super::publication::{Publication, copy_checked, local_path, read_manifest};
 use super::spec::{archive_name, temporary_in, write_atomically};
 use crate::manifest::{Artifact, ArtifactUrl, KernelManifest};
+use crate::regular;
 
 /// What a push to a folder did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,12 +111,12 @@ fn mirrored_name(kernel: &crate::manifest::KernelInfo, artifact: &Artifact) -> S
 
 /// Whether the archive stands there, whole.
 fn is_there(path: &Path, artifact: &Artifact) -> bool {
-    File::open(path).is_ok_and(|file| copy_checked(file, path, artifact, &mut io::sink(), Path::new("")).is_ok())
+    regular::open(path).is_ok_and(|file| copy_checked(file, path, artifact, &mut io::sink(), Path::new("")).is_ok())
 }
 
 fn copy(from: &Path, artifact: &Artifact, to: &Path, folder: &Path) -> Result<(), PackError> {
     let mut file = temporary_in(folder)?;
-    let archive = File::open(from).map_err(io_error("open", from))?;
+    let archive = regular::open(from).map_err(io_error("open", from))?;
     copy_checked(archive, from, artifact, &mut file, to)?;
     file.as_file().sync_all().map_err(io_error("write", to))?;
     file.persist(to).map_err(|error| io_error("write", to)(error.error))?;

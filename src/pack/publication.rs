@@ -1,6 +1,5 @@
 //! A packed kernel, ready to be published.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use super::PackError;
 use super::collect::io_error;
 use crate::digest::Sha256Digest;
 use crate::manifest::{Artifact, ArtifactUrl, KernelManifest, MAX_MANIFEST_BYTES, ManifestError};
+use crate::regular;
 
 /// A kernel manifest of this machine with its archives, each of which has the size and the digest that the manifest
 /// states.
@@ -36,7 +36,7 @@ impl Publication {
         let mut archives = Vec::new();
         for artifact in &manifest.artifacts {
             let archive = local_path(artifact, folder)?;
-            let file = File::open(&archive).map_err(io_error("open", &archive))?;
+            let file = regular::open(&archive).map_err(io_error("open", &archive))?;
             copy_checked(file, &archive, artifact, &mut io::sink(), Path::new(""))?;
             archives.push(archive);
         }
@@ -62,12 +62,10 @@ pub(super) fn read_manifest(path: &Path) -> Result<KernelManifest, PackError> {
     let invalid = |reason: String| PackError::Format {
         source: ManifestError::Invalid { origin: origin.clone(), field: "manifest".to_owned(), reason },
     };
-    let file = File::open(path).map_err(io_error("open", path))?;
-    let mut text = Vec::new();
-    file.take(MAX_MANIFEST_BYTES + 1).read_to_end(&mut text).map_err(io_error("read", path))?;
-    if text.len() as u64 > MAX_MANIFEST_BYTES {
-        return Err(invalid(format!("longer than {MAX_MANIFEST_BYTES} bytes")));
-    }
+    let text = regular::read(path, MAX_MANIFEST_BYTES).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => invalid(format!("longer than {MAX_MANIFEST_BYTES} bytes")),
+        _ => io_error("read", path)(error),
+    })?;
     let text = String::from_utf8(text)
         .map_err(|error| invalid(format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to())))?;
     KernelManifest::parse(&text, &origin).map_err(|source| PackError::Format { source })
@@ -98,10 +96,12 @@ pub(super) fn copy_checked(
     let mut buffer = vec![0; 256 << 10];
     let mut bytes = 0;
     loop {
-        let read = archive.read(&mut buffer).map_err(io_error("read", from))?;
-        if read == 0 {
-            break;
-        }
+        let read = match archive.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(io_error("read", from)(error)),
+        };
         hasher.update(&buffer[..read]);
         out.write_all(&buffer[..read]).map_err(io_error("write", to))?;
         bytes += read as u64;

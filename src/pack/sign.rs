@@ -10,6 +10,7 @@ use minisign::{KeyPair, PublicKey as Public, SecretKey, SecretKeyBox};
 use super::PackError;
 use super::collect::io_error;
 use crate::policy::{PublicKey, SIGNED_COMMENT};
+use crate::regular;
 
 /// A secret key, ready to sign.
 pub struct SigningKey {
@@ -23,6 +24,9 @@ impl fmt::Debug for SigningKey {
         write!(f, "SigningKey({})", self.public.id())
     }
 }
+
+/// Largest secret key that is read, in bytes.
+const MAX_KEY_BYTES: u64 = 64 << 10;
 
 impl SigningKey {
     /// Makes a key pair: the secret key in a file that its owner alone can read, the public key beside it as
@@ -74,7 +78,7 @@ impl SigningKey {
     /// [`PackError::Io`], [`PackError::Key`] for a file that is no key, and for a wrong password.
     pub fn read(path: &Path, password: Option<String>) -> Result<Self, PackError> {
         let failed = |reason: String| PackError::Key { action: "read", path: path.to_path_buf(), reason };
-        let text = fs::read_to_string(path).map_err(io_error("read", path))?;
+        let text = regular::read_text(path, MAX_KEY_BYTES).map_err(io_error("read", path))?;
         let boxed = || SecretKeyBox::from_string(&text).map_err(|error| failed(error.to_string()));
         let secret = match boxed()?.into_unencrypted_secret_key() {
             Ok(secret) => secret,

@@ -1,12 +1,13 @@
 //! The policy files of this machine.
 
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::{MACHINE_FILE, MAX_POLICY_BYTES, PROJECT_FILE, PolicyError};
+use crate::regular;
 
 /// Whose word a policy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -93,7 +94,7 @@ impl PolicyFiles {
 /// The text of a policy file, or `None` where there is none.
 pub(super) fn read(path: &Path) -> Result<Option<String>, PolicyError> {
     let failed = |source| PolicyError::Io { action: "read", path: path.to_path_buf(), source };
-    let file = match std::fs::File::open(path) {
+    let file = match regular::open(path) {
         Ok(file) => file,
         // A folder in its path may be a file, which holds no policy either.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -101,21 +102,19 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, PolicyError> {
         }
         Err(error) => return Err(failed(error)),
     };
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, "expected a regular file")));
-    }
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt as _;
-        if metadata.mode() & 0o002 != 0 {
+        if file.metadata().map_err(failed)?.mode() & 0o002 != 0 {
             return Err(PolicyError::Writable { path: path.to_path_buf() });
         }
     }
-    let mut text = Vec::new();
-    file.take(MAX_POLICY_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
-    if text.len() as u64 > MAX_POLICY_BYTES {
-        return Err(PolicyError::TooLarge { path: path.to_path_buf(), maximum: MAX_POLICY_BYTES });
-    }
+    let text = match regular::read_open(file, MAX_POLICY_BYTES) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return Err(PolicyError::TooLarge { path: path.to_path_buf(), maximum: MAX_POLICY_BYTES });
+        }
+        Err(error) => return Err(failed(error)),
+    };
     String::from_utf8(text).map(Some).map_err(|_| failed(io::Error::new(io::ErrorKind::InvalidData, "expected UTF-8")))
 }

@@ -4,6 +4,7 @@ use std::io::{self, Read as _, Write as _};
 
 use super::wire::{Answer, MAX_REQUEST_BYTES, Request};
 use crate::fetch::{Anchor, Snapshot};
+use crate::hint::with_causes;
 use crate::load::{Handshake, KernelLibrary};
 use crate::policy::{Admission, DEFAULT_ENDPOINT, Origin};
 use crate::variant::Variant;
@@ -31,14 +32,9 @@ pub fn serve() -> u8 {
 }
 
 fn answer(request: &Request) -> Answer {
-    let refused = |reason: &dyn std::error::Error, violations: &[crate::digest::Violation]| {
-        let mut text = reason.to_string();
-        let mut cause = reason.source();
-        while let Some(inner) = cause {
-            text = format!("{text}: {inner}");
-            cause = inner.source();
-        }
-        Answer::Refused { reason: text, violations: violations.to_vec() }
+    let refused = |reason: &dyn std::error::Error, violations: &[crate::digest::Violation]| Answer::Refused {
+        reason: with_causes(reason),
+        violations: violations.to_vec(),
     };
     let snapshot: Snapshot = request.snapshot.clone().into();
     let admission = Admission::of_parent(snapshot.repo().clone(), origin(&snapshot));

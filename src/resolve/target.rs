@@ -66,6 +66,12 @@ pub enum TargetError {
         /// What is wrong with its key.
         source: UnknownDeviceKey,
     },
+    /// The number after the colon is larger than any device's.
+    #[error("device {text:?} cannot be read: its number is too large, at most {} is one", u32::MAX)]
+    TooLarge {
+        /// The text as given.
+        text: String,
+    },
     /// What stands after the colon is no number of a device.
     #[error("device {text:?} has no number after the colon; expected a form such as xpu:1")]
     Index {
@@ -93,8 +99,11 @@ impl FromStr for Target {
         };
         let key = read(key)?;
         // Digits only: the standard library also reads a sign.
-        let index = index.bytes().all(|b| b.is_ascii_digit()).then(|| index.parse().ok()).flatten();
-        index.map(|index| Self::One { key, index }).ok_or_else(|| TargetError::Index { text: text.to_owned() })
+        if index.is_empty() || !index.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(TargetError::Index { text: text.to_owned() });
+        }
+        let index = index.parse().map_err(|_| TargetError::TooLarge { text: text.to_owned() })?;
+        Ok(Self::One { key, index })
     }
 }
 
@@ -109,8 +118,12 @@ mod tests {
             assert_eq!(target.to_string().parse(), Ok(target));
         }
         assert_eq!("gaudi:1".parse(), Ok(Target::One { key: DeviceKey::Hpu, index: 1 }));
-        for bad in ["xpu:", "xpu:+1", "xpu:-1", "xpu:1.0", "xpu:0:1", "xpu:99999999999"] {
+        for bad in ["xpu:", "xpu:+1", "xpu:-1", "xpu:1.0", "xpu:0:1", "xpu:99999999999x"] {
             assert!(matches!(bad.parse::<Target>(), Err(TargetError::Index { .. })), "{bad}");
+        }
+        assert_eq!("xpu:4294967295".parse(), Ok(Target::One { key: DeviceKey::Xpu, index: u32::MAX }));
+        for bad in ["xpu:4294967296", "xpu:99999999999"] {
+            assert!(matches!(bad.parse::<Target>(), Err(TargetError::TooLarge { .. })), "{bad}");
         }
         for bad in ["", "AUTO", "any", ":1", "gpu", "gpu:1"] {
             assert!(matches!(bad.parse::<Target>(), Err(TargetError::Key { .. })), "{bad}");

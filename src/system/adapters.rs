@@ -91,6 +91,14 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_that_adapters_get_are_those_that_adapters_are_looked_for() {
+        let given = |key| key == DeviceKey::Wgpu || super::VENDORS.iter().any(|(_, vendors)| *vendors == key);
+        for key in DeviceKey::all() {
+            assert_eq!(crate::system::may_be_adapter(key), given(key), "{key}");
+        }
+    }
+
+    #[test]
     fn keys_follow_the_vendor_and_numbers_the_key() {
         use wgpu::DeviceType::{Cpu, DiscreteGpu, IntegratedGpu};
         let infos = [

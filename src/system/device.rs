@@ -18,6 +18,11 @@ pub enum Route {
     Adapter,
 }
 
+/// Whether an adapter may have this key: those of [vendors](super::adapters) that have one of their own, and `wgpu`.
+pub(crate) const fn may_be_adapter(key: DeviceKey) -> bool {
+    matches!(key, DeviceKey::Xpu | DeviceKey::Wgpu)
+}
+
 /// One device. A GPU that has a native driver and is a wgpu adapter too is listed once for each route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

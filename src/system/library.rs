@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;
+use crate::regular;
 use crate::variant::Version;
 
 /// A library file that was found by its path. It was not loaded.
@@ -28,6 +29,8 @@ impl LibraryFound {
 
 /// The most Python environments of one folder that are looked into.
 const MAX_PYTHONS: usize = 16;
+/// Largest file that tells a version, in bytes.
+const MAX_VERSION_BYTES: u64 = 64 << 10;
 
 /// A library's file name on this system.
 fn file_name(stem: &str) -> String {
@@ -154,10 +157,10 @@ fn tvm_ffi_version(path: &Path) -> Option<String> {
 /// Version of libtorch: `build-version` of a distribution, or `version.py` of a wheel.
 fn torch_version(path: &Path) -> Option<String> {
     let root = path.parent()?.parent()?;
-    if let Ok(text) = std::fs::read_to_string(root.join("build-version")) {
+    if let Ok(text) = regular::read_text(&root.join("build-version"), MAX_VERSION_BYTES) {
         return Some(text.trim().to_owned());
     }
-    let text = std::fs::read_to_string(root.join("version.py")).ok()?;
+    let text = regular::read_text(&root.join("version.py"), MAX_VERSION_BYTES).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("__version__ = "))?;
     Some(value.trim().trim_matches(['\'', '"']).to_owned())
 }

@@ -44,6 +44,7 @@ use crate::variant::{Arch, DeviceKey, Os};
 pub(crate) use adapters::instance;
 pub use cpu::CpuInfo;
 pub use description::{DescriptionError, MAX_DEVICES, MAX_SYSTEM_BYTES};
+pub(crate) use device::may_be_adapter;
 pub use device::{Capability, CapabilityError, DeviceInfo, Route};
 pub use environment::Environment;
 pub use library::LibraryFound;
@@ -166,7 +167,7 @@ impl SystemInfo {
     pub fn probe_key(&mut self, key: DeviceKey, environment: &Environment) {
         self.probe_native(key, environment);
         #[cfg(feature = "wgpu")]
-        if matches!(key, DeviceKey::Wgpu | DeviceKey::Xpu) {
+        if may_be_adapter(key) {
             self.probe_adapters();
         }
     }

@@ -1,9 +1,11 @@
 //! The operating system and its C library.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::regular;
 use crate::variant::{Os, Version};
 
 /// The C library of a Linux system.
@@ -45,16 +47,20 @@ pub(super) fn libc() -> Option<Libc> {
     return None;
 }
 
+/// Largest file that tells a version, in bytes.
+const MAX_VERSION_BYTES: u64 = 64 << 10;
+
 /// The system's own version, from the file that it keeps for that.
 pub(super) fn version() -> Option<String> {
     match current()? {
-        Os::Linux => std::fs::read_to_string("/etc/os-release").ok().as_deref().and_then(os_release),
-        Os::Darwin => std::fs::read_to_string("/System/Library/CoreServices/SystemVersion.plist")
-            .ok()
-            .as_deref()
-            .and_then(product_version),
+        Os::Linux => text("/etc/os-release").as_deref().and_then(os_release),
+        Os::Darwin => text("/System/Library/CoreServices/SystemVersion.plist").as_deref().and_then(product_version),
         Os::Windows => None,
     }
+}
+
+fn text(path: &str) -> Option<String> {
+    regular::read_text(Path::new(path), MAX_VERSION_BYTES).ok()
 }
 
 /// `PRETTY_NAME` of os-release(5).

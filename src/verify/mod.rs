@@ -11,9 +11,10 @@
 //! # The design choice
 //! What is hashed is what is loaded. A file could change between its check and its loading, so that a library is copied
 //! while it is hashed: on Linux into an anonymous file that is sealed against every change, elsewhere into a private
-//! folder. Texts stay in memory. Files are read several at a time, and a second thread writes the copy of a large one,
-//! so that a load takes little longer than hashing does. The price is one copy of each library per process, in memory
-//! that the system can share with no other process; and that a library cannot find siblings by its own path.
+//! folder. Texts stay in memory. Several large files are read at a time, and a second thread writes the copy of a very
+//! large one, so that a load takes little longer than hashing does; a small build is read by the calling thread, since
+//! waking others takes longer. The price is one copy of each library per process, in memory that the system can share
+//! with no other process; and that a library cannot find siblings by its own path.
 
 pub mod elf;
 mod error;

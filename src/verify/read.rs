@@ -18,8 +18,13 @@ use crate::fetch::MAX_FILE_BYTES;
 use crate::manifest::{METADATA_FILE, Metadata};
 use crate::names::RelativePath;
 
-/// The piece in which files are read, in bytes: it stays in a processor's own cache while it is hashed.
+/// The largest piece in which files are read, in bytes: it stays in a processor's own cache while it is hashed.
 const PIECE: usize = 256 << 10;
+/// The smallest, for a file that grows while it is read.
+const MIN_PIECE: usize = 4 << 10;
+/// Work for a second thread, in bytes of files beside the largest one. Below it, starting the pool of threads takes
+/// longer than they save; a pack with one library and a few texts is read by the calling thread.
+const PARALLEL_BYTES: u64 = 512 << 10;
 /// From this size on, in bytes, a second thread makes the copy while this one hashes.
 const OVERLAP_BYTES: u64 = 4 << 20;
 /// The most pieces that wait for the copy.
@@ -42,8 +47,8 @@ enum Outcome {
 }
 
 impl ReadFiles {
-    /// Hashes files, several at a time, and keeps the very bytes that were hashed where they will be used. The result
-    /// does not depend on which of them was read first.
+    /// Hashes files, several at a time where that pays, and keeps the very bytes that were hashed where they will be
+    /// used. The result does not depend on which of them was read first.
     pub(super) fn read(
         files: Vec<(RelativePath, PathBuf)>,
         metadata: &Metadata,
@@ -53,7 +58,11 @@ impl ReadFiles {
             let outcome = read_file(&path, &relative, metadata, trusted)?;
             Ok((relative, outcome))
         };
-        let outcomes: Vec<Result<_, VerifyError>> = files.into_par_iter().map(read).collect();
+        let outcomes: Vec<Result<_, VerifyError>> = if has_work_beside_the_largest(&files) {
+            files.into_par_iter().map(read).collect()
+        } else {
+            files.into_iter().map(read).collect()
+        };
         let mut all = Self::default();
         for outcome in outcomes {
             match outcome? {
@@ -70,6 +79,17 @@ impl ReadFiles {
         }
         Ok(all)
     }
+}
+
+/// Whether a second thread would have enough to do. Sizes are only guessed by here: each file is measured again where it
+/// is read.
+fn has_work_beside_the_largest(files: &[(RelativePath, PathBuf)]) -> bool {
+    let (mut all, mut largest) = (0_u64, 0);
+    files.iter().any(|(_, path)| {
+        let size = path.symlink_metadata().map_or(0, |metadata| metadata.len());
+        (all, largest) = (all.saturating_add(size), size.max(largest));
+        all - largest >= PARALLEL_BYTES
+    })
 }
 
 fn read_file(
@@ -140,6 +160,11 @@ fn read_file(
     Ok(Outcome::Read { digest, bytes, text, library })
 }
 
+/// The size of a piece that takes a whole file of `length` bytes, up to [`PIECE`].
+fn piece_of(length: u64) -> usize {
+    usize::try_from(length).map_or(PIECE, |length| length.clamp(MIN_PIECE, PIECE))
+}
+
 /// Hands each piece of a file to `take`, and writes it into the copy. `false`: `take` wanted no more.
 fn each_piece(
     file: &mut File,
@@ -151,7 +176,7 @@ fn each_piece(
     match copy {
         Some(copy) if length >= OVERLAP_BYTES => overlapped(file, path, copy, take),
         mut copy => {
-            let mut piece = vec![0; PIECE];
+            let mut piece = vec![0; piece_of(length)];
             loop {
                 let read = read_piece(file, path, &mut piece)?;
                 if read == 0 {

@@ -18,6 +18,7 @@ use super::signature::Signer;
 use super::{MAX_BUNDLE_BYTES, SignatureError};
 use crate::digest::Sha256Digest;
 use crate::policy::{Claims, Identity, SigstoreRoot};
+use crate::regular;
 
 /// Largest trust root that is read, in bytes.
 const MAX_ROOT_BYTES: u64 = 1 << 20;
@@ -115,11 +116,8 @@ fn embedded_name() -> String {
 
 /// The verifier by a root file, which has to be the one that the policy names.
 fn given(root: &SigstoreRoot) -> Result<Verifier, SignatureError> {
-    use std::io::Read as _;
     let refuse = |reason: String| SignatureError::Root { root: root.path.display().to_string(), reason };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(&root.path).map_err(|error| refuse(error.to_string()))?;
-    file.take(MAX_ROOT_BYTES + 1).read_to_end(&mut bytes).map_err(|error| refuse(error.to_string()))?;
+    let bytes = regular::read(&root.path, MAX_ROOT_BYTES).map_err(|error| refuse(error.to_string()))?;
     let actual = Sha256Digest::of(&bytes);
     if actual != root.sha256 {
         return Err(SignatureError::OtherRoot { path: root.path.clone(), expected: root.sha256, actual });

@@ -1,13 +1,14 @@
 //! What stands in a build's folder, without following a link out of its repo.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{MAX_FILES, VerifyError};
 use crate::digest::{Violation, ViolationKind};
 use crate::fetch::Snapshot;
 use crate::names::RelativePath;
+use crate::regular::{self, NotRegular};
 
 /// The entries of a build's folder.
 #[derive(Debug, Default)]
@@ -82,35 +83,14 @@ pub(super) fn place_of(path: &Path, blobs: Option<&Path>) -> Result<Option<PathB
     Ok((place.parent() == Some(blobs.as_path())).then_some(place))
 }
 
-/// Opens a regular file, without following a link and without waiting for a pipe's other end. `None`: it is none.
+/// Opens a regular file, without following a link. `None`: it is none.
 pub(super) fn open_regular(path: &Path) -> Result<Option<File>, VerifyError> {
-    let mut options = File::options();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-
-        use rustix::fs::OFlags;
-        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    match regular::open_in_place(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if NotRegular::of(&error).is_some() => Ok(None),
+        Err(error) => Err(io_error("open", path)(error)),
     }
-    let file = match options.open(path) {
-        Ok(file) => file,
-        Err(error) if is_link(&error) => return Ok(None),
-        Err(error) => return Err(io_error("open", path)(error)),
-    };
-    let is_file = file.metadata().map_err(io_error("look at", path))?.is_file();
-    Ok(is_file.then_some(file))
 }
-
-/// Whether opening failed because the path's last part is a link.
-fn is_link(error: &io::Error) -> bool {
-    cfg!(unix) && error.raw_os_error() == Some(LOOP)
-}
-
-#[cfg(unix)]
-const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
-#[cfg(not(unix))]
-const LOOP: i32 = 0;
 
 /// What stands at a path in a build's folder.
 pub(super) enum Beside {
@@ -140,9 +120,7 @@ pub(super) fn open_beside(path: &Path, blobs: Option<&Path>) -> Result<Beside, V
 /// The bytes of a file, and one byte more than the limit of a larger one: it then is no text of that kind, and has
 /// another digest than its anchored part.
 pub(super) fn read_limited(file: File, maximum: u64, path: &Path) -> Result<Vec<u8>, VerifyError> {
-    let mut bytes = Vec::new();
-    file.take(maximum + 1).read_to_end(&mut bytes).map_err(io_error("read", path))?;
-    Ok(bytes)
+    regular::read_start(file, maximum + 1).map_err(io_error("read", path))
 }
 
 pub(super) fn not_a_file(path: &str, actual: &str) -> Violation {

@@ -192,10 +192,7 @@ fn every_layer_of_our_own_packs_is_measured_and_right() {
     let policy = home.path().join("policy.toml");
     trust::write(&policy, &embedded::policy_text(&registry));
     let hub = embedded::hub().unwrap();
-    for pack in embedded::NAMES.into_iter().chain(embedded::NEWER) {
-        if !registry.join(format!("{pack}.toml")).is_file() {
-            continue;
-        }
+    for pack in embedded::NAMES.into_iter().chain(embedded::newer(&registry)) {
         for layer in layers_of(hub, pack) {
             let mut command = program(home.path(), &policy);
             command.arg(format!("kernelhub/{pack}@v1")).args(QUICK).args(["--json", "-", "--no-ceilings"]);

@@ -4,4 +4,5 @@ mod cache;
 mod local;
 #[cfg(feature = "wgpu")]
 mod shaders;
+mod together;
 mod unknown;

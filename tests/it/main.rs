@@ -48,6 +48,8 @@ mod resolve;
 mod resolve_command;
 mod scan;
 mod slice;
+#[cfg(all(feature = "cli", target_os = "linux"))]
+mod special_files;
 mod support;
 #[cfg(feature = "cli")]
 mod swap;

@@ -1,11 +1,11 @@
 //! `kernelhub check-abi`.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use kernelhub::digest::{Violation, ViolationKind};
 use kernelhub::elf::{Depth, ElfFacts};
+use kernelhub::regular;
 use kernelhub::variant::Variant;
 use kernelhub::verify::elf::{POLICY, check_manylinux};
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ fn row(name: &str, facts: Option<&ElfFacts>) -> Value {
 
 fn check(path: &Path, name: &str) -> Result<(Option<ElfFacts>, Vec<Violation>), Failure> {
     let unreadable = |error: std::io::Error| Failure::new(format!("cannot open {}: {error}", path.display()), None);
-    let file = File::open(path).map_err(unreadable)?;
+    let file = regular::open(path).map_err(unreadable)?;
     Ok(match ElfFacts::from_file(file, Depth::Whole) {
         Ok(facts) => {
             // The folder above a build's files has its name.
@@ -97,7 +97,8 @@ fn libraries(place: &Path) -> Result<Vec<PathBuf>, Failure> {
         let path = path.display().to_string();
         move |error: std::io::Error| Failure::new(format!("cannot look at {path}: {error}"), None)
     };
-    if place.metadata().map_err(unreadable(place))?.is_file() {
+    // What is neither a folder nor a library is refused where it is opened.
+    if !place.metadata().map_err(unreadable(place))?.is_dir() {
         return Ok(vec![place.to_path_buf()]);
     }
     let (mut found, mut folders, mut count) = (Vec::new(), vec![place.to_path_buf()], 0);

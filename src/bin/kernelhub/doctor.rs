@@ -2,7 +2,7 @@
 
 use clap::Args;
 use kernelhub::fetch::Environment;
-use kernelhub::hub::{Area, Check, Finding};
+use kernelhub::hub::{Area, Check, ConfigFileError, Finding};
 use kernelhub::swap::KernelConfig;
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::manifests::HubOptions;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Check the kernels of this configuration (TOML, or JSON where it ends in .json) instead of the standard mapping.
+    /// Check the kernels of this configuration, a .toml or .json file, instead of the standard mapping.
     #[arg(long, value_name = "FILE")]
     config: Option<std::path::PathBuf>,
     /// Print JSON.
@@ -49,12 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 fn config(file: Option<&std::path::Path>) -> Result<KernelConfig, Failure> {
-    let Some(file) = file else { return Ok(KernelConfig::standard()?) };
-    let origin = file.display().to_string();
-    let text =
-        std::fs::read_to_string(file).map_err(|error| Failure::new(format!("cannot read {origin}: {error}"), None))?;
-    let is_json = file.extension().is_some_and(|extension| extension == "json");
-    Ok(if is_json { KernelConfig::from_json(&text, &origin)? } else { KernelConfig::from_toml(&text, &origin)? })
+    Ok(file.map_or_else(|| KernelConfig::standard().map_err(ConfigFileError::Config), KernelConfig::open)?)
 }
 
 fn environment() -> Check {

@@ -1,9 +1,9 @@
 //! Files that commands read whole.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use kernelhub::hint::Hint as _;
+use kernelhub::regular;
 use kernelhub::resolve::{Target, TargetError};
 use kernelhub::system::{MAX_SYSTEM_BYTES, SystemInfo};
 
@@ -16,12 +16,8 @@ pub(crate) fn described(path: &Path) -> Result<SystemInfo, Failure> {
 
 /// At most one byte more of a file than its parser takes, so that the parser says what is wrong with it.
 pub(crate) fn bounded(path: &Path, maximum: u64) -> Result<Vec<u8>, Failure> {
-    let read = || {
-        let mut bytes = Vec::new();
-        std::fs::File::open(path)?.take(maximum + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map_err(|error: std::io::Error| Failure::new(format!("cannot read {}: {error}", path.display()), None))
+    let read = regular::open(path).and_then(|file| regular::read_start(file, maximum + 1));
+    read.map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display()), None))
 }
 
 /// The devices that an option names. The command line shows an error's own words alone: the keys that there are belong

@@ -7,6 +7,7 @@ use clap::Args;
 use kernelhub::fetch::Revision;
 use kernelhub::hint::Hint as _;
 use kernelhub::hub::{Hub, HubError};
+use kernelhub::regular;
 use kernelhub::swap::{KernelConfig, KernelRef, KernelSource, Mode, Report, Slots, Target};
 use kernelhub::variant::DeviceKey;
 use serde_json::{Value, json};
@@ -47,6 +48,8 @@ pub(crate) struct Options {
 }
 
 const NO_MODEL: &str = "name the folder of a model that has a config.json";
+/// Largest `config.json` of a model, in bytes; those that there are have a few thousand.
+const MAX_MODEL_CONFIG_BYTES: u64 = 4 << 20;
 const OTHER_MODEL: &str =
     "plan knows the layers of Llama-family models alone; a program plans any model by the slots of its layers";
 
@@ -59,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     let (config, origin) = config(options)?;
     let path = options.model.join("config.json");
-    let text = std::fs::read_to_string(&path)
+    let text = regular::read_text(&path, MAX_MODEL_CONFIG_BYTES)
         .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display()), Some(NO_MODEL)))?;
     let model = Config::from_json(&text, &path.display().to_string()).map_err(|error| match error {
         ModelError::Unsupported { .. } => Failure::plain(error).with_hint(OTHER_MODEL),

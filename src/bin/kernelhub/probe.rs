@@ -9,6 +9,7 @@ use kernelhub::hub::HubError;
 use kernelhub::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use kernelhub::names::{NameError, RepoId};
 use kernelhub::probe::{self, ProbeCommand, ProbeError, ProbeOptions};
+use kernelhub::regular;
 use kernelhub::variant::DeviceKey;
 use serde_json::{Value, json};
 
@@ -145,9 +146,7 @@ fn metadata(folder: &Path) -> Result<Metadata, Failure> {
         Failure::new(format!("{} holds no build", folder.display()), Some("a build has a metadata.json"))
     })?;
     let unreadable = |error: std::io::Error| Failure::new(format!("cannot read {}: {error}", file.display()), None);
-    let mut text = Vec::new();
-    let open = std::fs::File::open(&file).map_err(unreadable)?;
-    std::io::Read::read_to_end(&mut std::io::Read::take(open, MAX_METADATA_BYTES + 1), &mut text)
-        .map_err(unreadable)?;
+    let text = regular::open(&file).and_then(|open| regular::read_start(open, MAX_METADATA_BYTES + 1));
+    let text = text.map_err(unreadable)?;
     Ok(Metadata::parse(&text, &file.display().to_string())?)
 }

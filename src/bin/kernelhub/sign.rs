@@ -7,6 +7,7 @@ use kernelhub::manifest::{MAX_METADATA_BYTES, METADATA_FILE, MINISIGN_FILE, Meta
 use kernelhub::names::RepoId;
 use kernelhub::pack::SigningKey;
 use kernelhub::policy::{Identity, PublicKey};
+use kernelhub::regular;
 use kernelhub::verify::{MAX_BUNDLE_BYTES, MAX_MINISIGN_BYTES, Signer, check_minisign, check_sigstore};
 use serde_json::json;
 
@@ -139,14 +140,12 @@ fn text(path: &Path, maximum: u64) -> Result<String, Failure> {
 }
 
 fn read(path: &Path, maximum: u64) -> Result<Vec<u8>, Failure> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| io("read", path, &error))?;
-    file.take(maximum + 1).read_to_end(&mut bytes).map_err(|error| io("read", path, &error))?;
-    if bytes.len() as u64 > maximum {
-        return Err(Failure::new(format!("{} has more than {maximum} bytes", path.display()), None));
-    }
-    Ok(bytes)
+    regular::read(path, maximum).map_err(|error| match error.kind() {
+        std::io::ErrorKind::FileTooLarge => {
+            Failure::new(format!("{} has more than {maximum} bytes", path.display()), None)
+        }
+        _ => io("read", path, &error),
+    })
 }
 
 fn io(action: &str, path: &Path, error: &std::io::Error) -> Failure {

@@ -33,6 +33,7 @@ use super::limits::ArchiveLimits;
 use crate::digest::Sha256Digest;
 use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE};
 use crate::names::{NameError, RelativePath};
+use crate::regular;
 use crate::variant::Variant;
 
 /// What was unpacked.
@@ -62,7 +63,7 @@ fn unpack_within(
     variant: &Variant,
     limits: ArchiveLimits,
 ) -> Result<Unpacked, UnpackError> {
-    let file = File::open(archive).map_err(machine("open", archive))?;
+    let file = regular::open(archive).map_err(machine("open", archive))?;
     let mut stream = Unpacking::new(BufReader::with_capacity(64 << 10, file))?;
     fs::create_dir(into).map_err(machine("make the folder", into))?;
     let mut job = Job {

@@ -4,17 +4,15 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
-
 use super::layout::RepoFolder;
 use crate::digest::{BlobId, GitOid, Sha256Digest};
 use crate::fetch::FetchError;
-use crate::fetch::file::open_regular;
+use crate::regular;
 
 impl RepoFolder {
     /// Whether a file's bytes are those of the blob, and have this sha256 where one is known.
     pub(in crate::fetch) fn holds(path: &Path, id: BlobId, sha256: Option<Sha256Digest>) -> Result<bool, FetchError> {
-        let file = match open_regular(path) {
+        let file = match regular::open(path) {
             Ok(file) => file,
             Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::InvalidInput].contains(&error.kind()) => {
                 return Ok(false);
@@ -32,7 +30,7 @@ impl RepoFolder {
         match sha256.filter(|_| is_blob) {
             None => Ok(is_blob),
             Some(expected) => {
-                let file = open_regular(path).map_err(FetchError::io("open", path))?;
+                let file = regular::open(path).map_err(FetchError::io("open", path))?;
                 Ok(sha256_of(file).map_err(FetchError::io("read", path))? == expected)
             }
         }
@@ -70,18 +68,8 @@ impl RepoFolder {
     }
 }
 
-fn sha256_of(mut file: File) -> io::Result<Sha256Digest> {
-    use io::Read as _;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(Sha256Digest::from_bytes(hasher.finalize().into())),
-            Ok(read) => hasher.update(&buffer[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+fn sha256_of(file: File) -> io::Result<Sha256Digest> {
+    Sha256Digest::of_reader(file).map(|(digest, _)| digest)
 }
 
 /// Makes a link. `false`: this file system or this user has none.

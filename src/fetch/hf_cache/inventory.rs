@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::layout::{HubCache, MAX_REF_BYTES, RepoFolder};
 use super::records::Records;
 use crate::digest::{BlobId, Sha256Digest};
-use crate::fetch::file::read_record;
 use crate::fetch::{Anchor, Cache, CommitId, FetchError, RepoType, Snapshot};
 use crate::manifest::{MAX_MANIFEST_BYTES, METADATA_FILE, Metadata};
 use crate::names::RepoId;
+use crate::regular;
 use crate::variant::AnyVariant;
 
 /// One build in the cache, or a repo that holds none.
@@ -85,7 +85,7 @@ impl Cache {
         let mut named = BTreeMap::new();
         for (_, folder) in folders(&self.root().join("manifests"))? {
             for file in fs::read_dir(&folder).map_err(FetchError::io("list", &folder))?.flatten() {
-                let Ok(text) = read_record(&file.path(), MAX_MANIFEST_BYTES) else { continue };
+                let Ok(text) = regular::read(&file.path(), MAX_MANIFEST_BYTES) else { continue };
                 let Ok(text) = String::from_utf8(text) else { continue };
                 let Ok(manifest) = crate::manifest::KernelManifest::parse(&text, "a recorded manifest") else {
                     continue;
@@ -296,7 +296,7 @@ pub(super) fn refs(repo: &Path) -> BTreeMap<String, CommitId> {
 
 /// What a ref's file says.
 fn commit_of(path: &Path) -> Option<CommitId> {
-    let text = String::from_utf8(read_record(path, MAX_REF_BYTES).ok()?).ok()?;
+    let text = String::from_utf8(regular::read(path, MAX_REF_BYTES).ok()?).ok()?;
     text.trim().parse().ok()
 }
 

@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::digest::BlobId;
-use crate::fetch::file::{open_regular, read_record};
 use crate::fetch::{CommitId, FetchError, RepoType, Revision};
 use crate::manifest::{MAX_METADATA_BYTES, METADATA_FILE, Metadata};
 use crate::names::{RelativePath, RepoId};
+use crate::regular;
 use crate::variant::Variant;
 
 /// Largest ref, in bytes: one commit and at most a line's end.
@@ -119,7 +119,7 @@ impl RepoFolder {
     /// The commit of a ref, `None` where none is recorded or the record is not a commit.
     pub(in crate::fetch) fn read_ref(&self, name: &str) -> Option<CommitId> {
         let path = name.parse::<RelativePath>().ok()?.below(&self.path.join("refs"));
-        let text = read_record(&path, MAX_REF_BYTES).ok()?;
+        let text = regular::read(&path, MAX_REF_BYTES).ok()?;
         std::str::from_utf8(&text).ok()?.trim().parse().ok()
     }
 
@@ -138,16 +138,13 @@ impl RepoFolder {
         commit: CommitId,
         variant: &Variant,
     ) -> Result<Option<Vec<u8>>, FetchError> {
-        use io::Read as _;
         let path = self.variant(commit, variant).join(METADATA_FILE);
-        let file = match open_regular(&path) {
+        let file = match regular::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(FetchError::io("open", path)(error)),
         };
-        let mut bytes = Vec::new();
-        file.take(MAX_METADATA_BYTES + 1).read_to_end(&mut bytes).map_err(FetchError::io("read", &path))?;
-        Ok(Some(bytes))
+        regular::read_start(file, MAX_METADATA_BYTES + 1).map(Some).map_err(FetchError::io("read", &path))
     }
 
     /// What the name of a linked blob says that a file is. `None`: it is no link, or one to elsewhere.

@@ -9,6 +9,7 @@ use super::layout::RepoFolder;
 use crate::digest::BlobId;
 use crate::fetch::http::TagStore;
 use crate::fetch::{FetchError, Session};
+use crate::regular;
 
 /// How often a lock is tried while another process holds it.
 const POLL: Duration = Duration::from_millis(20);
@@ -31,13 +32,9 @@ impl FileLock {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(FetchError::io("make the folder", folder))?;
         }
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(FetchError::io("open", path))?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = regular::open_with(&mut options, path).map_err(FetchError::io("open", path))?;
         let start = Instant::now();
         loop {
             match file.try_lock() {
@@ -69,7 +66,8 @@ impl FileLock {
 
 /// Whether a process holds a lock at this moment. A lock that is not there, or cannot be looked at, is held by nobody.
 pub(super) fn is_held(path: &Path) -> bool {
-    File::options().write(true).open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    regular::open_with(File::options().write(true), path)
+        .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 impl RepoFolder {

@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::write_atomically;
 use crate::digest::{BlobId, GitOid, Sha256Digest};
-use crate::fetch::file::read_record;
 use crate::fetch::{CommitId, FetchError, RepoType};
 use crate::names::{RelativePath, RepoId};
+use crate::regular;
 
 /// How long the Hub's word about a publisher counts.
 pub(in crate::fetch) const PUBLISHER_EXPIRY: Duration = Duration::from_hours(7 * 24);
@@ -115,7 +115,7 @@ impl Records {
     }
 
     pub(in crate::fetch) fn builds(&self, repo: &RepoId, repo_type: RepoType, commit: CommitId) -> Option<BuildRecord> {
-        let text = read_record(&self.builds_path(repo, repo_type, commit), MAX_RECORD_BYTES).ok()?;
+        let text = regular::read(&self.builds_path(repo, repo_type, commit), MAX_RECORD_BYTES).ok()?;
         let record: BuildRecord = serde_json::from_slice(&text).ok()?;
         (record.schema == SCHEMA).then_some(record)
     }
@@ -150,7 +150,7 @@ impl Records {
 
     /// What is on record about a publisher, expired or not.
     pub(in crate::fetch) fn publisher(&self, owner: &str, endpoint: &Url) -> Option<Publisher> {
-        let text = read_record(&self.publisher_path(owner, endpoint), MAX_RECORD_BYTES).ok()?;
+        let text = regular::read(&self.publisher_path(owner, endpoint), MAX_RECORD_BYTES).ok()?;
         let publisher: Publisher = serde_json::from_slice(&text).ok()?;
         (publisher.owner == owner && publisher.endpoint == endpoint.as_str()).then_some(publisher)
     }

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::digest::Sha256Digest;
 use crate::fetch::FetchError;
+use crate::regular;
 
 /// From how many bytes on the hash is computed on a thread of its own, beside the transfer.
 const BESIDE_FROM: u64 = 1 << 20;
@@ -37,13 +38,9 @@ pub(super) struct Sink {
 impl Sink {
     /// Opens a partial file, or makes one. What is in it already is hashed again.
     pub(super) fn open(path: &Path) -> Result<Self, FetchError> {
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(FetchError::io("open", path))?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = regular::open_with(&mut options, path).map_err(FetchError::io("open", path))?;
         let mut hasher = Sha256::new();
         let mut length = 0;
         let mut buffer = vec![0; 256 << 10];

@@ -13,6 +13,7 @@ use super::sink::Sink;
 use crate::digest::{BlobId, GitOid, Sha256Digest};
 use crate::fetch::location::without_credentials;
 use crate::fetch::{FetchError, Session};
+use crate::regular;
 
 /// A transfer that brings less than [`SLOW_BYTES`] in this time has failed.
 const SLOW_WINDOW: Duration = Duration::from_secs(20);
@@ -145,7 +146,7 @@ impl Transfer<'_> {
             return Ok(Some(refuse(BlobId::Sha256(expected), BlobId::Sha256(actual))));
         }
         if let Some(expected) = self.wanted.git {
-            let file = std::fs::File::open(partial).map_err(FetchError::io("open", partial))?;
+            let file = regular::open(partial).map_err(FetchError::io("open", partial))?;
             let actual = GitOid::of_reader(self.sink.length(), file).map_err(FetchError::io("read", partial))?;
             if expected != actual {
                 return Ok(Some(refuse(BlobId::Git(expected), BlobId::Git(actual))));

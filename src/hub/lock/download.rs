@@ -253,7 +253,7 @@ impl Hub {
         let candidates: Vec<Candidate> =
             variants.iter().enumerate().map(|(index, variant)| Candidate::new((*variant).into(), index)).collect();
         let mut machine = self.machine.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let system = machine.with_all();
+        let system = machine.with_all_for(&candidates);
         let keys: BTreeSet<DeviceKey> =
             system.devices.iter().map(|device| device.key).chain([DeviceKey::Cpu]).collect();
         let mut chosen = BTreeSet::new();

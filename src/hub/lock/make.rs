@@ -76,8 +76,7 @@ impl Making<'_> {
     ) -> Result<(PinnedKernel, Needs), LockError> {
         let (cancel, cost) = (Cancel::default(), Cost::default());
         // What another tool fetched is not all that there is.
-        let fresh_listing = !self.hub.options.offline;
-        let session = Session { fresh_listing, ..Session::new(&*self.hub.progress, &cancel, &cost) };
+        let session = self.hub.asking(&cancel, &cost);
         let name = named(repo, version);
         let listed = self.hub.builds(repo, &revision_of(version)?, &session)?;
         let builds = &listed.builds;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::LockError;
@@ -11,6 +11,7 @@ use crate::manifest::{
     Dependency, KernelVersion, KernelsLock, LOCK_FILE, LockSidecar, MAX_LOCK_BYTES, SIDECAR_FILE, cargo_kernels,
     pyproject_kernels,
 };
+use crate::regular;
 use crate::swap::KernelConfig;
 
 const CARGO: &str = "Cargo.toml";
@@ -50,7 +51,7 @@ impl Project {
     pub fn read(path: &Path, hub: &Hub) -> Result<Self, LockError> {
         let (folder, files) = if path.is_dir() {
             let files: Vec<PathBuf> =
-                [CARGO, PYPROJECT].iter().map(|name| path.join(name)).filter(|file| file.is_file()).collect();
+                [CARGO, PYPROJECT].iter().map(|name| path.join(name)).filter(|file| file.exists()).collect();
             if files.is_empty() {
                 return Err(LockError::NoProject { folder: path.to_path_buf() });
             }
@@ -231,17 +232,14 @@ fn folder_of(file: &Path) -> PathBuf {
 
 /// The text of a file, or `None` where there is none.
 pub(super) fn read_text(path: &Path, maximum: u64) -> Result<Option<String>, LockError> {
-    let file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(LockError::io("open", path)(source)),
-    };
-    let mut text = String::new();
-    file.take(maximum + 1).read_to_string(&mut text).map_err(LockError::io("read", path))?;
-    if text.len() as u64 > maximum {
-        return Err(LockError::TooLarge { file: path.to_path_buf(), maximum });
+    match regular::read_text(path, maximum) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            Err(LockError::TooLarge { file: path.to_path_buf(), maximum })
+        }
+        Err(source) => Err(LockError::io("read", path)(source)),
     }
-    Ok(Some(text))
 }
 
 fn write_if_changed(path: &Path, text: &str) -> Result<bool, LockError> {

@@ -1,6 +1,7 @@
 //! What was read of files before. A file that has not changed since is not read again: bringing up a kernel looks at
 //! the same few libraries, every time.
 
+use crate::regular;
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
@@ -74,7 +75,7 @@ impl<T: Clone> Known<T> {
         {
             return Some(value.clone());
         }
-        let file = File::open(path).ok()?;
+        let file = regular::open(path).ok()?;
         let before = State::of(&file.metadata().ok().filter(is_file)?);
         let value = read(&file);
         // What was written to meanwhile may have been read in parts.

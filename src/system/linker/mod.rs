@@ -20,6 +20,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::Environment;
 use crate::elf::{Depth, ElfFacts};
+use crate::regular;
 use cache::LinkerCache;
 use known::{Known, SETTLED};
 pub use mapped::MappedLibrary;
@@ -144,7 +145,7 @@ pub const fn own_machine() -> Option<u16> {
 fn is_for_this_machine(path: &Path) -> bool {
     use std::io::Read as _;
     let mut head = [0; 20];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    let read = regular::open(path).and_then(|mut file| file.read_exact(&mut head));
     let machine = u16::from_le_bytes([head[18], head[19]]);
     read.is_ok() && head.starts_with(b"\x7fELF\x02\x01") && own_machine().is_none_or(|own| own == machine)
 }

@@ -1,7 +1,6 @@
 //! Reads of the kernel's small files, with bounds: a file below a described root may be anything.
 
-use std::fs::File;
-use std::io::Read as _;
+use crate::regular;
 use std::path::{Path, PathBuf};
 
 /// The most bytes of a file that are read.
@@ -11,10 +10,7 @@ const MAX_ENTRIES: usize = 4 << 10;
 
 /// A file's text without the blanks around it; `None` when it cannot be read, is no text or is empty.
 pub(super) fn text(path: &Path) -> Option<String> {
-    // A fifo would wait for its writer.
-    let file = File::open(path).ok().filter(|_| path.is_file())?;
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    let bytes = regular::read_start(regular::open(path).ok()?, MAX_BYTES).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }

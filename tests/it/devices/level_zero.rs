@@ -398,6 +398,20 @@ fn the_devices_of_several_drivers_are_numbered_through() {
 }
 
 #[test]
+fn a_list_of_more_drivers_than_anybody_has_is_not_tried() {
+    if !has_loader() {
+        return;
+    }
+    let root = cards(&[("4d", 1)]);
+    let drivers = vec!["libnone.so"; 10_000].join(",");
+    let clock = std::time::Instant::now();
+    let system = ask(&root, &[("ZE_ENABLE_ALT_DRIVERS", drivers.as_str())]);
+    assert!(clock.elapsed() < std::time::Duration::from_secs(2), "{:?}", clock.elapsed());
+    assert!(system.notes.iter().any(|note| note.contains("names 10000 libraries")), "{:?}", system.notes);
+    assert_eq!(system.devices.len(), 1, "the kernel tells of the card all the same");
+}
+
+#[test]
 fn loaders_of_every_age_are_asked_and_a_broken_one_is_said() {
     let root = cards(&[("4d", 2), ("9a", 2)]);
     let machine = [("FAKE_ZE_CARDS", "2,2"), ("FAKE_ZE_BUSES", "4d,9a"), ("ZE_FLAT_DEVICE_HIERARCHY", "FLAT")];

@@ -7,9 +7,8 @@ use crate::support::embedded;
 
 fn check(device: DeviceKey) -> usize {
     let (Some(registry), Some(hub)) = (embedded::registry(), embedded::hub()) else { return 0 };
-    let newer = embedded::NEWER.into_iter().filter(|name| registry.join(format!("{name}.toml")).is_file());
     let mut checked = 0;
-    for name in embedded::NAMES.into_iter().chain(newer) {
+    for name in embedded::NAMES.into_iter().chain(embedded::newer(&registry)) {
         let reference: kernelhub::swap::KernelRef = format!("kernelhub/{name}@v1").parse().unwrap();
         let repo = reference.repo().unwrap();
         // Not every kernel has shaders.

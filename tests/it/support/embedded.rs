@@ -26,28 +26,38 @@ pub(crate) const NEWER: [&str; 5] = ["layer-norm", "linear", "embedding", "cross
 
 /// The registry's folder, or `None` with a printed reason.
 pub(crate) fn registry() -> Option<PathBuf> {
-    let (folder, is_demanded) = match std::env::var_os(VARIABLE) {
-        Some(folder) => (PathBuf::from(folder), true),
-        None => (Path::new(env!("CARGO_MANIFEST_DIR")).join("target/registry"), false),
-    };
-    let absent: Vec<_> = NAMES.iter().filter(|name| !folder.join(format!("{name}.toml")).is_file()).collect();
-    if absent.is_empty() {
-        return Some(folder);
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/registry"));
+    (present(&folder, &NAMES).len() == NAMES.len()).then_some(folder)
+}
+
+/// Those of [`NEWER`] that a registry has. The others are left out with a printed reason.
+pub(crate) fn newer(registry: &Path) -> Vec<&'static str> {
+    present(registry, &NEWER)
+}
+
+/// The kernels whose manifests a registry has. Where it lacks one, that is a failure, or is printed.
+fn present(registry: &Path, names: &[&'static str]) -> Vec<&'static str> {
+    let (present, absent): (Vec<_>, Vec<_>) =
+        names.iter().partition(|name| registry.join(format!("{name}.toml")).is_file());
+    if !absent.is_empty() {
+        let reason =
+            format!("{} lacks the manifests of {absent:?}; `cargo xtask fetch-kernels` makes them", registry.display());
+        assert!(std::env::var_os(VARIABLE).is_none(), "{VARIABLE} is set, and {reason}");
+        println!("skipped: {reason}");
     }
-    let reason =
-        format!("{} lacks the manifests of {absent:?}; `cargo xtask fetch-kernels` makes them", folder.display());
-    assert!(!is_demanded, "{VARIABLE} is set, and {reason}");
-    println!("skipped: {reason}");
-    None
+    present
 }
 
 /// A hub's settings with the manifests of the registry.
 pub(crate) fn builder(registry: &Path) -> HubBuilder {
-    let newer = NEWER.iter().filter(|name| registry.join(format!("{name}.toml")).is_file());
-    NAMES.iter().chain(newer).fold(Hub::builder().offline(true).policy(policy(registry)), |builder, name| {
-        let (manifest, location) = manifest(registry, name);
-        builder.manifest(manifest, location)
-    })
+    NAMES.into_iter().chain(newer(registry)).fold(
+        Hub::builder().offline(true).policy(policy(registry)),
+        |builder, name| {
+            let (manifest, location) = manifest(registry, name);
+            builder.manifest(manifest, location)
+        },
+    )
 }
 
 /// The registry's packs are trusted by the key that signed them, and by nothing else.

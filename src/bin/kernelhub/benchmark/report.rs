@@ -17,6 +17,8 @@ use super::statistics::{Speedup, Summary};
 
 /// The edition of the JSON. A field that is added does not change it.
 pub(crate) const SCHEMA: u32 = 1;
+/// Largest report of an earlier run that is read, in bytes.
+const MAX_REPORT_BYTES: u64 = 64 << 20;
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -119,7 +121,7 @@ impl Report {
     /// Reads the JSON of an earlier run.
     pub(crate) fn read(path: &Path) -> Result<Self, BenchmarkError> {
         let no_report = |source| BenchmarkError::NoReport { path: path.to_path_buf(), source };
-        let text = std::fs::read_to_string(path).map_err(|source| {
+        let text = kernelhub::regular::read_text(path, MAX_REPORT_BYTES).map_err(|source| {
             let (action, path) = ("read", path.to_path_buf());
             BenchmarkError::File { action, path, source }
         })?;

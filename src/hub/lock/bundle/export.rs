@@ -6,7 +6,6 @@ use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, Write as _};
 use std::path::Path;
 
 use ruzstd::encoding::{CompressionLevel, compress};
-use sha2::{Digest as _, Sha256};
 
 use super::super::listing::variant_hash;
 use super::super::{LockError, Locks, commit_id, named};
@@ -16,6 +15,7 @@ use crate::fetch::{CacheEntry, Cancel, Cost, HubPlace, Session, Snapshot, TreeFi
 use crate::hub::{Hub, Selection};
 use crate::manifest::{LOCK_FILE, METADATA_FILE, Pin, PinnedKernel, SIDECAR_FILE, SIGNATURE_FILES};
 use crate::names::RelativePath;
+use crate::regular;
 use crate::variant::Variant;
 use crate::verify::{VerifiedSnapshot, verify_with};
 
@@ -210,7 +210,7 @@ fn write_tar(file: &mut File, locks: &Locks, builds: &[BundledBuild], sources: &
         let signatures = SIGNATURE_FILES.into_iter().filter(|name| root.join(name).is_file());
         for name in [METADATA_FILE].into_iter().chain(signatures).chain(listed) {
             let path = root.join(name);
-            let content = File::open(&path).map_err(LockError::io("open", &path))?;
+            let content = regular::open(&path).map_err(LockError::io("open", &path))?;
             let bytes = content.metadata().map_err(LockError::io("look at", &path))?.len();
             let full = format!("{folder}/{name}");
             // By the rules that the other end reads by, so that nothing is exported that cannot be imported.
@@ -255,16 +255,6 @@ fn is_executable(_: &Path) -> bool {
 
 /// The digest and the length of a file.
 pub(super) fn digest(path: &Path) -> Result<(Sha256Digest, u64), LockError> {
-    let mut file = File::open(path).map_err(LockError::io("open", path))?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
-    let mut bytes = 0;
-    loop {
-        let read = file.read(&mut buffer).map_err(LockError::io("read", path))?;
-        if read == 0 {
-            return Ok((Sha256Digest::from_bytes(hasher.finalize().into()), bytes));
-        }
-        hasher.update(&buffer[..read]);
-        bytes += read as u64;
-    }
+    let file = regular::open(path).map_err(LockError::io("open", path))?;
+    Sha256Digest::of_reader(file).map_err(LockError::io("read", path))
 }

@@ -17,6 +17,7 @@ use crate::manifest::{
 };
 use crate::names::RelativePath;
 use crate::policy::Origin;
+use crate::regular;
 use crate::variant::Variant;
 use crate::verify::{SignedBuild, check_signature, inspect_with};
 
@@ -89,7 +90,8 @@ impl Hub {
         let session = Session::new(&*self.progress, &cancel, &cost);
         let admission = self.admit(&kernel.repo, &Origin::Archive, self.hub(), &session)?;
         let root = root.join(folder);
-        let metadata = fs::read(root.join(METADATA_FILE)).map_err(LockError::io("read", root.join(METADATA_FILE)))?;
+        let file = root.join(METADATA_FILE);
+        let metadata = regular::read(&file, MAX_METADATA_BYTES).map_err(LockError::io("read", &file))?;
         let build = SignedBuild { repo: &kernel.repo, version: *version, variant, root: &root, blobs: None };
         let status = check_signature(&build, &admission, &metadata).map_err(crate::hub::HubError::from)?;
         if let Some(warning) = status.warning() {

@@ -10,6 +10,7 @@
 //! high, reads `0x1` and `010` as C does, takes an empty mask for none, and throws on what is no number at all, which
 //! ends the process. That is why such a mask is never shown to a driver: [`AffinityMask::fatal`].
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::system::native::list::{quoted, sentence};
@@ -68,7 +69,7 @@ pub(super) struct Unit {
 }
 
 /// One part of a mask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Entry {
     /// `1`
     Device(u32),
@@ -94,6 +95,7 @@ impl AffinityMask {
             return None;
         }
         let mut mask = Self { entries: Vec::new(), faults: Vec::new(), fatal: false };
+        let mut known = HashSet::new();
         // A comma at the end ends the last entry and begins none.
         for text in value.strip_suffix(',').unwrap_or(value).split(',') {
             let shown = quoted(text);
@@ -129,7 +131,7 @@ impl AffinityMask {
             if entry == Entry::Deeper {
                 mask.faults.push(format!("{shown} names more than a card and a tile"));
             }
-            if mask.entries.iter().any(|(_, known)| *known == entry) && entry != Entry::Deeper {
+            if !known.insert(entry) && entry != Entry::Deeper {
                 mask.faults.push(format!("{shown} is named twice, which changes nothing"));
             }
             mask.entries.push((shown, entry));

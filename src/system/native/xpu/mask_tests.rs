@@ -138,6 +138,16 @@ fn what_the_driver_reads_in_its_own_way() {
 }
 
 #[test]
+fn a_mask_as_long_as_an_environment_is_read_at_once() {
+    let text: Vec<String> = (0..60_000).map(|number| number.to_string()).collect();
+    let clock = std::time::Instant::now();
+    let mask = AffinityMask::read(&text.join(",")).unwrap();
+    let told = mask.fault(Composite, &CARDS).unwrap();
+    assert!(clock.elapsed() < std::time::Duration::from_secs(2), "{:?}", clock.elapsed());
+    assert!(told.len() < 1_000, "{told}");
+}
+
+#[test]
 fn hierarchies_are_read_to_the_letter() {
     assert_eq!(Hierarchy::from_setting("FLAT"), Some(Flat));
     assert_eq!(Hierarchy::from_setting("COMBINED"), Some(Combined));

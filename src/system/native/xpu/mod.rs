@@ -35,6 +35,11 @@ use sysfs::Card;
 /// How long the drivers may take to answer. Starting them takes seconds where each of many cards is woken first.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
+/// Names the drivers that the loader takes in the place of those that it finds.
+const ALTERNATIVES: &str = "ZE_ENABLE_ALT_DRIVERS";
+/// The most that it may name: the loader opens each, and an environment has room for tens of thousands.
+const MAX_ALTERNATIVES: usize = 64;
+
 const INSTALL: &str = "install the Level Zero loader (libze1, or level-zero) and Intel's driver (libze-intel-gpu1, or \
                        intel-level-zero-gpu), and join the group of /dev/dri/renderD* (render)";
 
@@ -76,10 +81,19 @@ fn drivers(
     settings: &machine::Settings,
     notes: &mut Vec<String>,
 ) -> Option<Vec<Driver>> {
-    let named = environment.setting("ZE_ENABLE_ALT_DRIVERS").is_some_and(|drivers| !drivers.is_empty());
+    let alternatives = environment.setting(ALTERNATIVES).unwrap_or_default();
+    let named = !alternatives.is_empty();
     // Linux under Windows has its GPUs behind this device, and no cards.
     let likely = !cards.is_empty() || cfg!(windows) || environment.path("dev/dxg").exists();
     if !named && (environment.root.is_some() || !likely) {
+        return None;
+    }
+    let count = alternatives.split(',').count();
+    if count > MAX_ALTERNATIVES {
+        notes.push(format!(
+            "{ALTERNATIVES} names {count} libraries, each of which the Level Zero loader would try: it was not asked, \
+             for more than {MAX_ALTERNATIVES} are no list of drivers"
+        ));
         return None;
     }
     if settings.mask.as_ref().is_some_and(mask::AffinityMask::fatal) {
