@@ -31,11 +31,15 @@ pub fn bf16_dot_rate(threads: usize) -> Option<f64> {
 fn rate((run, operations): Loop, threads: usize) -> f64 {
     let threads = threads.max(1);
     let counted = operations as f64 * f64::from(STEPS) * threads as f64;
-    team::with(vec![(); threads], |(), steps| run(steps), |time| {
-        time(STEPS);
-        let mut sample = || counted / time(STEPS).as_secs_f64();
-        crate::median((0..SAMPLES).map(|_| sample()).collect())
-    })
+    team::with(
+        vec![(); threads],
+        |(), steps| run(steps),
+        |time| {
+            time(STEPS);
+            let mut sample = || counted / time(STEPS).as_secs_f64();
+            crate::median((0..SAMPLES).map(|_| sample()).collect())
+        },
+    )
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -160,6 +160,9 @@ fn repetitions(seconds: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::hint::black_box;
+    use std::time::Instant;
+
     use super::{Memory, Pages, Pass};
     use crate::walk::Way;
 
@@ -173,6 +176,59 @@ mod tests {
             }
         }
         assert_eq!(memory.fastest(Pass::Copy, 64, 1), None, "half a line each way");
+    }
+
+    /// Other work on the machine makes either side slow for a while, but not every time.
+    const ATTEMPTS: u32 = 20;
+
+    fn simple(bytes: usize, mut pass: impl FnMut()) -> f64 {
+        pass();
+        let passes = (1 << 24) / bytes;
+        let mut sample = || {
+            let clock = Instant::now();
+            (0..passes).for_each(|_| pass());
+            (bytes * passes) as f64 / clock.elapsed().as_secs_f64()
+        };
+        crate::median((0..5).map(|_| sample()).collect())
+    }
+
+    #[test]
+    fn no_simple_loop_is_faster() {
+        let mut memory = Memory::new(8 << 20, Pages::Plain);
+        for bytes in [16 << 10, 256 << 10, 8 << 20] {
+            let (source, mut target) = (vec![3_u64; bytes / 16], vec![5_u64; bytes / 16]);
+            let mut copies = || {
+                let simple = simple(bytes, || black_box(&mut target).copy_from_slice(black_box(&source)));
+                let streaming = memory.fastest(Pass::StreamingCopy, bytes, 1);
+                let ceiling = memory.fastest(Pass::Copy, bytes, 1).unwrap().bytes_per_second;
+                let ceiling = streaming.map_or(ceiling, |rate| rate.bytes_per_second.max(ceiling));
+                ceiling >= 0.9 * simple
+            };
+            assert!((0..ATTEMPTS).any(|_| copies()), "copying {bytes} bytes");
+            let numbers = vec![7_u64; bytes / 8];
+            let mut reads = || {
+                let simple = simple(bytes, || {
+                    black_box(black_box(&numbers).iter().fold(0, |all, number| all | number));
+                });
+                memory.fastest(Pass::Read, bytes, 1).unwrap().bytes_per_second >= 0.9 * simple
+            };
+            assert!((0..ATTEMPTS).any(|_| reads()), "reading {bytes} bytes");
+        }
+    }
+
+    /// Of a machine that has nothing else to do: on others it says nothing.
+    #[test]
+    fn two_threads_are_faster_than_one_in_caches_of_their_own() {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut memory = Memory::new(1 << 18, Pages::Plain);
+        let mut rate = |threads| memory.fastest(Pass::Copy, 1 << 18, threads).unwrap().bytes_per_second;
+        let mut is_faster = || rate(2) > 1.3 * rate(1);
+        let is_quiet = || {
+            let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+            // Tasks that want a processor right now; this is one, and the tests beside it are others.
+            load.split([' ', '/']).nth(3).and_then(|tasks| tasks.parse().ok()).is_some_and(|tasks: usize| tasks < cores)
+        };
+        assert!((0..ATTEMPTS).any(|_| is_faster()) || cores < 2 || !is_quiet());
     }
 
     #[test]

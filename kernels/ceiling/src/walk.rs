@@ -33,6 +33,13 @@ impl Default for Way {
 }
 
 impl Way {
+    /// A way; `streams` and `ahead` are rounded down to what there is.
+    #[must_use]
+    pub fn new(is_streaming: bool, streams: usize, ahead: usize) -> Self {
+        let streams = 1 << streams.clamp(1, 8).ilog2();
+        Self { is_streaming, streams, ahead: ahead.min(16) / 16 * 16 }
+    }
+
     /// Every way; none where the processor cannot store past the caches and is to.
     pub(crate) fn all(is_streaming: bool, is_read: bool) -> Vec<Self> {
         if is_streaming && !can_stream() {
