@@ -32,7 +32,7 @@ impl BodyContext {
 
 /// The crew of the process, started by the first loop.
 fn crew() -> &'static Crew {
-    static CREW: OnceLock<&'static Crew> = OnceLock::new();
+    static CREW: OnceLock<Crew> = OnceLock::new();
     CREW.get_or_init(|| Crew::start(rayon::current_num_threads().saturating_sub(1)))
 }
 
