@@ -6,86 +6,45 @@
 //! moment before it sleeps, so that a loop that comes soon begins without the operating system. A helper that is late
 //! is not waited for: whoever is there does its part.
 //!
-//! One loop at a time: a caller that finds the crew at work takes another way.
+//! One loop at a time: a caller that finds the crew at work, be it from inside of a loop, takes another way.
+//!
+//! # Ends
+//! - A body does not unwind, by the contract of the pack ABI: a pack catches its panics. One that does all the same
+//!   reaches a C function that must not, and the process aborts, on whichever thread it was.
+//! - The helpers live as long as the process, and end with it, asleep or at a loop: nobody joins them, and what they
+//!   touch is never freed.
+//! - A process that was forked off has no helpers, whatever they were at in its parent, so that its loops run on the
+//!   caller alone.
 #![expect(unsafe_code, reason = "runs a pack's loop body on several threads")]
 
-use std::cell::UnsafeCell;
+mod board;
+mod fork;
+mod sync;
+
 use std::ffi::c_void;
-use std::hint::spin_loop;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use kernelhub_abi::ParallelBodyFn;
 
-/// How long a thread that waits looks out before it sleeps: longer than what stands between two loops of a forward.
-const LOOK_OUT: Duration = Duration::from_micros(50);
-/// Looks between two looks at the clock.
-const LOOKS: u32 = 64;
+use board::{Board, HELPERS, Job};
 
-/// One loop.
-#[derive(Clone, Copy)]
-struct Job {
-    count: usize,
-    body: ParallelBodyFn,
-    context: *mut c_void,
-}
-
-/// Helpers, and the loop that they are at.
+/// Helpers, and the board that they look at.
 pub(super) struct Crew {
     /// Threads beside the caller.
     helpers: usize,
-    /// Whether a caller has the crew.
-    is_taken: AtomicBool,
-    /// Counts the loops.
-    turn: AtomicU32,
-    /// Whether helpers may still join the loop.
-    is_open: AtomicBool,
-    /// Helpers that may be at the loop.
-    active: AtomicUsize,
-    /// The next index that nobody has begun.
-    next: AtomicUsize,
-    job: UnsafeCell<Option<Job>>,
-    /// Where helpers sleep, and how many do.
-    bed: Sleep,
-    /// Where the caller sleeps, and whether it does.
-    desk: Sleep,
+    board: &'static Board,
 }
-
-// SAFETY: all fields but `job` are made for threads. `job` is written by the one caller that has taken the crew, while
-// the loop is closed and no helper is counted as active. A helper reads it only while it is counted and after it saw the
-// loop open, and a caller closes the loop and waits for the count to be 0 before it leaves: each step of this is
-// sequentially consistent. The context in it may be used on any thread, by the contract of the pack ABI.
-unsafe impl Sync for Crew {}
-// SAFETY: as above; nothing in it belongs to a thread.
-unsafe impl Send for Crew {}
 
 impl Crew {
     /// A crew with `helpers` threads, which live as long as the process; with fewer where the system gives no more.
-    pub(super) fn start(helpers: usize) -> &'static Self {
-        let crew = Box::leak(Box::new(Self {
-            helpers: 0,
-            is_taken: AtomicBool::new(false),
-            turn: AtomicU32::new(0),
-            is_open: AtomicBool::new(false),
-            active: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-            job: UnsafeCell::new(None),
-            bed: Sleep::default(),
-            desk: Sleep::default(),
-        }));
-        // The helpers begin when all are there, so that their number is known before the crew is shared.
-        let start = Arc::new(OnceLock::<&'static Self>::new());
-        let spawned = (0..helpers).map_while(|index| {
-            let start = Arc::clone(&start);
-            let builder = thread::Builder::new().name(format!("kernelhub-{index}"));
-            builder.spawn(move || start.wait().help()).ok()
+    pub(super) fn start(helpers: usize) -> Self {
+        let board: &'static Board = Box::leak(Box::new(Board::new()));
+        // Without word of a fork, a child would wait for threads that it has not.
+        let most = if fork::is_told() { usize::try_from(HELPERS).unwrap_or(usize::MAX) } else { 0 };
+        let spawned = (0..helpers.min(most)).map_while(|index| {
+            thread::Builder::new().name(format!("kernelhub-{index}")).spawn(move || board.serve()).ok()
         });
-        crew.helpers = spawned.count();
-        let crew: &'static Self = crew;
-        let _ = start.set(crew);
-        crew
+        Self { helpers: spawned.count(), board }
     }
 
     /// Runs `body(i, context)` once for each `i` below `count`, here and on the helpers, and returns when all have
@@ -94,120 +53,13 @@ impl Crew {
     /// # Safety
     /// `body` may be called with `context` on any thread, once for each index below `count`, until this returns.
     pub(super) unsafe fn run(&self, count: usize, body: ParallelBodyFn, context: *mut c_void) -> bool {
-        let job = Job { count, body, context };
-        if self.helpers == 0 {
+        if self.helpers == 0 || fork::is_child() {
             // SAFETY: the caller's contract.
             (0..count).for_each(|index| unsafe { body(index, context) });
             return true;
         }
-        if self.is_taken.swap(true, Ordering::Acquire) {
-            return false;
-        }
-        // SAFETY: no other caller has the crew, and none of the last loop's helpers is at it: see `Sync`.
-        unsafe { *self.job.get() = Some(job) };
-        self.next.store(0, Ordering::SeqCst);
-        self.is_open.store(true, Ordering::SeqCst);
-        self.turn.fetch_add(1, Ordering::SeqCst);
-        self.bed.wake();
         // SAFETY: the caller's contract.
-        unsafe { self.work(job) };
-        self.is_open.store(false, Ordering::SeqCst);
-        let is_done = || self.active.load(Ordering::SeqCst) == 0;
-        if !looked_out_for(is_done) {
-            self.desk.until(is_done);
-        }
-        self.is_taken.store(false, Ordering::Release);
-        true
-    }
-
-    /// Does what nobody has begun yet.
-    ///
-    /// # Safety
-    /// As [`run`](Self::run), until this returns.
-    unsafe fn work(&self, Job { count, body, context }: Job) {
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return;
-            }
-            // SAFETY: the caller's contract; each index is given out once.
-            unsafe { body(index, context) };
-        }
-    }
-
-    /// A helper's life.
-    fn help(&self) {
-        let mut seen = 0;
-        loop {
-            let is_next = || self.turn.load(Ordering::SeqCst) != seen;
-            if !looked_out_for(is_next) {
-                self.bed.until(is_next);
-            }
-            seen = self.turn.load(Ordering::SeqCst);
-            self.active.fetch_add(1, Ordering::SeqCst);
-            if self.is_open.load(Ordering::SeqCst) {
-                // SAFETY: the loop is open and this helper counted, so that nobody writes it: see `Sync`.
-                let job = unsafe { *self.job.get() };
-                if let Some(job) = job {
-                    // SAFETY: the caller in `run` does not return before this helper is counted out.
-                    unsafe { self.work(job) };
-                }
-            }
-            if self.active.fetch_sub(1, Ordering::SeqCst) == 1 {
-                self.desk.wake();
-            }
-        }
-    }
-}
-
-/// Waits a moment for `is_so` to be true; returns whether it became so.
-fn looked_out_for(is_so: impl Fn() -> bool) -> bool {
-    let start = Instant::now();
-    loop {
-        for _ in 0..LOOKS {
-            if is_so() {
-                return true;
-            }
-            spin_loop();
-        }
-        if start.elapsed() > LOOK_OUT {
-            return false;
-        }
-    }
-}
-
-/// A place to sleep at until something is so.
-#[derive(Default)]
-struct Sleep {
-    sleepers: AtomicUsize,
-    lock: Mutex<()>,
-    bell: Condvar,
-}
-
-impl Sleep {
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        // It guards nothing that could be left half done.
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sleeps until `is_so`. Whoever makes it so calls [`wake`](Self::wake) after that.
-    fn until(&self, is_so: impl Fn() -> bool) {
-        let mut guard = self.lock();
-        // Counted before it looks, so that who makes it so afterwards sees the count.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !is_so() {
-            guard = self.bell.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Takes no lock where nobody sleeps.
-    fn wake(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Between a sleeper's look and its sleep it has the lock.
-            drop(self.lock());
-            self.bell.notify_all();
-        }
+        unsafe { self.board.run(Job { count, body, context }) }
     }
 }
 
@@ -218,6 +70,12 @@ mod tests {
     use std::time::Duration;
 
     use super::Crew;
+
+    impl Drop for Crew {
+        fn drop(&mut self) {
+            self.board.dismiss();
+        }
+    }
 
     /// Counts how often each index was run.
     struct Counts(Vec<AtomicUsize>);
@@ -254,7 +112,7 @@ mod tests {
             assert_eq!(crew.helpers, helpers);
             for round in 0..3_000_usize {
                 let counts = Counts::new(round % 40);
-                assert!(run(crew, &counts));
+                assert!(run(&crew, &counts));
                 assert!(counts.all_are(1), "{helpers} helpers, round {round}");
                 if round % 1_000 == 999 {
                     // They fall asleep, and are woken.
@@ -297,7 +155,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..2_000 {
                         let counts = Counts::new(7);
-                        let is_run = run(crew, &counts);
+                        let is_run = run(&crew, &counts);
                         assert!(counts.all_are(usize::from(is_run)));
                         (if is_run { &ran } else { &refused }).fetch_add(1, Ordering::Relaxed);
                     }
@@ -310,7 +168,7 @@ mod tests {
     /// A loop inside of the loop: the crew is at work, and says so instead of waiting for itself.
     unsafe extern "C" fn nested(_: usize, context: *mut c_void) {
         // SAFETY: the test passes a pair that outlives the loop.
-        let (crew, ran) = unsafe { &*context.cast::<(&Crew, AtomicUsize)>() };
+        let (crew, ran) = unsafe { &*context.cast::<(Crew, AtomicUsize)>() };
         let counts = Counts::new(3);
         assert!(!run(crew, &counts) && counts.all_are(0));
         ran.fetch_add(1, Ordering::Relaxed);
@@ -322,5 +180,58 @@ mod tests {
         // SAFETY: `nested` may run on any thread, and `pair` lives until the loop has returned.
         assert!(unsafe { pair.0.run(5, nested, std::ptr::from_ref(&pair).cast_mut().cast()) });
         assert_eq!(pair.1.into_inner(), 5);
+    }
+
+    /// Sleeps until the caller has seen that a fork came in the middle of the loop.
+    unsafe extern "C" fn until_told(_: usize, context: *mut c_void) {
+        // SAFETY: the test passes a pair that outlives the loop.
+        let (begun, may_end) = unsafe { &*context.cast::<(AtomicUsize, AtomicUsize)>() };
+        begun.fetch_add(1, Ordering::SeqCst);
+        while may_end.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_forked_process_runs_its_loops_alone_whatever_the_helpers_were_at() {
+        // SAFETY: functions of POSIX, by their signatures on Linux.
+        unsafe extern "C" {
+            fn fork() -> i32;
+            fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
+            safe fn alarm(seconds: u32) -> u32;
+            safe fn _exit(status: i32) -> !;
+        }
+        let crew = Crew::start(1);
+        let gate = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let counts = Counts::new(7);
+        let status = std::thread::scope(|scope| {
+            let context = std::ptr::from_ref(&gate).expose_provenance();
+            let (crew, gate) = (&crew, &gate);
+            scope.spawn(move || {
+                // SAFETY: `until_told` may run on any thread, and the gate lives until the scope ends.
+                unsafe { crew.run(2, until_told, std::ptr::with_exposed_provenance_mut(context)) }
+            });
+            // Both threads are in the loop, and the crew is taken.
+            while gate.0.load(Ordering::SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            // SAFETY: the child runs a loop over what it has, allocates nothing, and ends without a destructor.
+            let child = unsafe { fork() };
+            if child == 0 {
+                // A child that waits for its parent's threads is ended by the signal.
+                alarm(20);
+                let is_run = run(crew, &counts);
+                _exit(if is_run && counts.all_are(1) { 0 } else { 1 });
+            }
+            let mut status = -1;
+            // SAFETY: the child of this process, and a place for its status.
+            let waited = unsafe { waitpid(child, &raw mut status, 0) };
+            gate.1.store(1, Ordering::SeqCst);
+            assert_eq!(waited, child);
+            status
+        });
+        assert_eq!(status, 0, "the child's status");
+        assert!(run(&crew, &counts) && counts.all_are(1), "the parent's crew goes on");
     }
 }

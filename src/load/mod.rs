@@ -22,6 +22,7 @@ mod threads;
 pub use error::LoadError;
 pub(crate) use library::CallFailure;
 pub use library::{Handshake, KernelLibrary, NativeFunction};
+pub use threads::on_threads;
 
 #[cfg(doc)]
 use crate::verify::VerifiedSnapshot;

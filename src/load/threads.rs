@@ -32,8 +32,27 @@ impl BodyContext {
 
 /// The crew of the process, started by the first loop.
 fn crew() -> &'static Crew {
-    static CREW: OnceLock<&'static Crew> = OnceLock::new();
+    static CREW: OnceLock<Crew> = OnceLock::new();
     CREW.get_or_init(|| Crew::start(rayon::current_num_threads().saturating_sub(1)))
+}
+
+/// Runs `body` once for each index below `count`, on the threads that run the loops of packs and as those are run, and
+/// returns when all calls have returned. The caller is one of the threads, and there are as many as rayon's global pool
+/// has. For programs that measure what a kernel could reach on them.
+///
+/// # Aborts
+/// The process, when `body` panics: the loop's callers are packs, which no panic may cross.
+pub fn on_threads<F: Fn(usize) + Sync>(count: usize, body: &F) {
+    /// # Safety
+    /// `context` is an `F`.
+    unsafe extern "C" fn call<F: Fn(usize) + Sync>(index: usize, context: *mut c_void) {
+        // SAFETY: this function's contract; it is borrowed until the loop has returned, and may be used on any thread.
+        let body = unsafe { &*context.cast::<F>() };
+        body(index);
+    }
+    let context = std::ptr::from_ref(body).cast_mut().cast::<c_void>();
+    // SAFETY: `call` makes of the context what it is, `F` is `Sync`, and nothing is called after the loop has returned.
+    unsafe { parallel_for(std::ptr::null_mut(), count, call::<F>, context) };
 }
 
 /// [`kernelhub_abi::ParallelForFn`] on the host's threads.
@@ -51,4 +70,22 @@ pub(super) unsafe extern "C" fn parallel_for(_ctx: *mut c_void, n: usize, body: 
         // SAFETY: the caller's contract; `index` is below `n` and this function returns after the last call.
         unsafe { body(index, context.get()) }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::on_threads;
+
+    #[test]
+    fn every_index_is_called_once() {
+        for count in [0, 1, 7, 100] {
+            let calls: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+            on_threads(count, &|index: usize| {
+                calls[index].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(calls.iter().all(|calls| calls.load(Ordering::Relaxed) == 1), "{count}");
+        }
+    }
 }

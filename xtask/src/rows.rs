@@ -63,17 +63,31 @@ fn tables(published: &Published) -> String {
 
 fn ceilings(ceilings: &Value, text: &mut String) {
     line(text, "### What the machine can do at most\n");
-    line(text, "| bytes passed over | threads | copy | copy past the caches | read |\n|---|---:|---:|---:|---:|");
-    let rate = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1} GB/s"));
+    line(
+        text,
+        "| bytes passed over | threads | copy | copy past the caches | read | on plain pages: copy | past the caches | read |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|",
+    );
     for row in ceilings["bandwidth"].as_array().into_iter().flatten() {
         let bytes = row["bytes"].as_u64().unwrap_or_default();
-        // Every fourth power of two says enough; the JSON has them all.
-        if bytes.trailing_zeros() % 2 != 0 {
-            continue;
-        }
         let size = if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
-        let rates = ["copy_gb_per_s", "streaming_copy_gb_per_s", "read_gb_per_s"].map(|key| rate(&row[key]));
-        line(text, &format!("| {size} | {} | {} |", row["threads"], rates.join(" | ")));
+        let rate = |of: &Value, key: &str| of[key].as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+        let by = |pass: &str| {
+            let way = &row["ways"][pass];
+            let asked = if way["ahead"].as_u64().is_some_and(|ahead| ahead > 0) { "+" } else { "" };
+            way["streams"].as_u64().map_or_else(String::new, |streams| format!(" ({streams}{asked})"))
+        };
+        let passes = ["copy", "streaming_copy", "read"];
+        let best = passes.map(|pass| rate(row, &format!("{pass}_gb_per_s")) + &by(pass));
+        let plain = passes.map(|pass| rate(&row["plain_pages"], &format!("{pass}_gb_per_s")));
+        line(text, &format!("| {size} | {} | {} | {} |", row["threads"], best.join(" | "), plain.join(" | ")));
+    }
+    line(
+        text,
+        "\nGB/s; in brackets: places that each thread passes over at once, and + where lines ahead are asked for.",
+    );
+    if let Some(start) = ceilings["start_us"].as_f64().filter(|start| *start > 0.0) {
+        line(text, &format!("Starting all threads for a loop and ending it takes {start:.2} µs at least."));
     }
     let number = |key: &str| ceilings[key].as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0} GFLOP/s"));
     let (single, dot) = (number("f32_fma_gflop_per_s"), number("bf16_dot_gflop_per_s"));

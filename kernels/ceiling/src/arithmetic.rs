@@ -1,7 +1,7 @@
 //! The rate of products and sums.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "calls functions of detected instruction sets"))]
 
-use std::time::Instant;
+use crate::team;
 
 /// Samples of one measurement.
 const SAMPLES: usize = 7;
@@ -30,20 +30,16 @@ pub fn bf16_dot_rate(threads: usize) -> Option<f64> {
 
 fn rate((run, operations): Loop, threads: usize) -> f64 {
     let threads = threads.max(1);
-    let once = || {
-        rayon::scope(|scope| {
-            (1..threads).for_each(|_| scope.spawn(|_| run(STEPS)));
-            run(STEPS);
-        });
-    };
-    once();
     let counted = operations as f64 * f64::from(STEPS) * threads as f64;
-    let sample = || {
-        let clock = Instant::now();
-        once();
-        counted / clock.elapsed().as_secs_f64()
-    };
-    crate::median((0..SAMPLES).map(|_| sample()).collect())
+    team::with(
+        vec![(); threads],
+        |(), steps| run(steps),
+        |time| {
+            time(STEPS);
+            let mut sample = || counted / time(STEPS).as_secs_f64();
+            crate::median((0..SAMPLES).map(|_| sample()).collect())
+        },
+    )
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -1,14 +1,17 @@
 //! Bandwidth: copying and reading.
-#![expect(unsafe_code, reason = "splits buffers between threads, and calls wide loads and stores")]
 
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
 
-/// Bytes of a cache line, to which everything is aligned.
-const LINE: usize = 64;
-/// Samples of one measurement.
-const SAMPLES: usize = 15;
+use crate::pages::{Pages, with_capacity};
+use crate::team;
+use crate::walk::{LINE, Line, Part, Way};
+
+/// Samples of one way.
+const SAMPLES: usize = 5;
 /// How long one sample takes at least, in seconds.
 const SAMPLE_SECONDS: f64 = 3e-4;
+/// The size of a huge page, at a multiple of which memory begins.
+const HUGE: usize = 2 << 20;
 
 /// What passes over memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,77 +25,130 @@ pub enum Pass {
     Read,
 }
 
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; LINE]);
-
-/// Two buffers to pass over.
-#[derive(Debug)]
-pub struct Memory {
-    source: Vec<Line>,
-    target: Vec<Line>,
+/// The rate of a pass, and the way that reached it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// Of bytes read and written together.
+    pub bytes_per_second: f64,
+    /// The fastest way.
+    pub way: Way,
 }
 
-impl std::fmt::Debug for Line {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Line")
-    }
+/// Memory to pass over.
+#[derive(Debug)]
+pub struct Memory {
+    lines: Vec<Line>,
+    /// The first line that is used, and how many are.
+    start: usize,
+    count: usize,
 }
 
 impl Memory {
-    /// Buffers for passes of up to `bytes` bytes, whose pages are all there.
+    /// Memory for passes over up to `bytes` bytes, all of it there, and of no pattern: a processor may treat lines of
+    /// zeros better than others.
     #[must_use]
-    pub fn new(bytes: usize) -> Self {
-        let lines = bytes.div_ceil(2 * LINE);
-        Self { source: vec![Line([1; LINE]); lines], target: vec![Line([2; LINE]); lines] }
+    pub fn new(bytes: usize, pages: Pages) -> Self {
+        let count = bytes.div_ceil(LINE);
+        let all = count + if bytes >= HUGE { HUGE / LINE } else { 0 };
+        let mut lines = with_capacity(all, pages);
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+        lines.resize_with(all, || {
+            Line(std::array::from_fn(|_| {
+                // Xorshift.
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random
+            }))
+        });
+        let start = if bytes >= HUGE { lines.as_ptr().align_offset(HUGE).min(HUGE / LINE) } else { 0 };
+        Self { lines, start, count }
     }
 
-    /// Bytes per second of a pass over `bytes` bytes, read and written, by `threads` threads: 1 is the caller, more are
-    /// those of rayon's pool, woken for every pass. The median of a few samples, taken when the bytes were passed over
-    /// before; rounded down to whole cache lines per thread. `None` where the processor has no such stores, and for
-    /// fewer bytes than a line per thread.
+    /// The fastest way to pass over `bytes` bytes by `threads` threads. All of them together pass over `bytes`, each
+    /// over a part of its own, again and again, so that the bytes are in those caches that hold them. The median of a
+    /// few samples decides; rounded down to whole cache lines per thread. `None` where the processor has no such stores,
+    /// and for fewer bytes than a line each way per thread.
     ///
     /// # Panics
-    /// When `bytes` is more than the memory was made for.
+    /// When `bytes` is more than the memory was made for, or the system gives no more threads.
     #[must_use]
-    pub fn bandwidth(&mut self, pass: Pass, bytes: usize, threads: usize) -> Option<f64> {
-        let threads = threads.max(1);
-        // Half of them in each buffer; a read takes both.
-        let lines = bytes / LINE / 2 / threads * threads;
-        if lines == 0 || (pass == Pass::StreamingCopy && !wide::can_stream()) {
-            return None;
-        }
-        assert!(lines <= self.source.len(), "{bytes} bytes are more than the memory was made for");
-        let counted = (lines * LINE * 2) as f64;
-        let mut once = || self.pass(pass, lines, threads);
-        once();
-        let clock = Instant::now();
-        once();
-        let passes = repetitions(clock.elapsed().as_secs_f64());
-        let mut sample = || {
-            let clock = Instant::now();
-            (0..passes).for_each(|_| once());
-            counted * f64::from(passes) / clock.elapsed().as_secs_f64()
-        };
-        Some(crate::median((0..SAMPLES).map(|_| sample()).collect()))
+    pub fn fastest(&mut self, pass: Pass, bytes: usize, threads: usize) -> Option<Rate> {
+        let ways = Way::all(pass == Pass::StreamingCopy, pass == Pass::Read);
+        let (read, written) = if pass == Pass::Read { (bytes, 0) } else { (bytes / 2, bytes / 2) };
+        let parts = self.split(read, written, threads.max(1))?;
+        let counted: usize = parts.iter().map(Part::bytes).sum();
+        let work = |part: &mut Part<'_>, (way, passes): (Way, u32)| (0..passes).for_each(|_| part.pass(way));
+        team::with(parts, work, |run| {
+            let rate = |way| {
+                run((way, 1));
+                let passes = repetitions(run((way, 1)).as_secs_f64());
+                let mut sample = || f64::from(passes) / run((way, passes)).as_secs_f64().max(1e-9);
+                let all = (0..SAMPLES).map(|_| sample()).collect();
+                Rate { bytes_per_second: crate::median(all) * counted as f64, way }
+            };
+            ways.into_iter().map(rate).max_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
+        })
     }
 
-    fn pass(&mut self, pass: Pass, lines: usize, threads: usize) {
-        let (source, target) = (&self.source[..lines], &mut self.target[..lines]);
-        let part = lines / threads;
-        if threads == 1 {
-            return run(pass, source, target);
+    /// Parts of the memory that together read `read` bytes and write `written` bytes once each, for a program that runs
+    /// them by threads of its own; rounded down to whole cache lines per part. What is written is a copy of as many of
+    /// the bytes that are read. `None` for less than a line per part.
+    ///
+    /// # Panics
+    /// When the bytes are more than the memory was made for.
+    #[must_use]
+    pub fn parts(&mut self, read: usize, written: usize, parts: usize) -> Option<Parts<'_>> {
+        Some(Parts(self.split(read, written, parts.max(1))?.into_iter().map(Mutex::new).collect()))
+    }
+
+    fn split(&mut self, read: usize, written: usize, parts: usize) -> Option<Vec<Part<'_>>> {
+        let per_part = |bytes: usize| bytes / LINE / parts;
+        let (written, read) = (per_part(written), per_part(read));
+        let only_read = read.saturating_sub(written);
+        let lines = (2 * written + only_read) * parts;
+        if lines == 0 {
+            return None;
         }
-        rayon::scope(|scope| {
-            let mut parts = source.chunks_exact(part).zip(target.chunks_exact_mut(part));
-            let first = parts.next();
-            for (source, target) in parts {
-                scope.spawn(move |_| run(pass, source, target));
-            }
-            if let Some((source, target)) = first {
-                run(pass, source, target);
-            }
+        assert!(lines <= self.count, "{} bytes are more than the memory was made for", lines * LINE);
+        let (source, rest) = self.lines[self.start..].split_at_mut(written * parts);
+        let (target, rest) = rest.split_at_mut(written * parts);
+        let (mut source, mut target) = (&*source, target);
+        let mut only = &rest[..only_read * parts];
+        let all = (0..parts).map(|_| {
+            Some(Part {
+                source: source.split_off(..written)?,
+                target: target.split_off_mut(..written)?,
+                only_read: only.split_off(..only_read)?,
+            })
         });
+        all.collect()
+    }
+}
+
+/// Parts of a [`Memory`]; different ones may be passed over by different threads at once.
+#[derive(Debug)]
+pub struct Parts<'a>(Vec<Mutex<Part<'a>>>);
+
+impl Parts<'_> {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes that all of them read and write together.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let bytes = |part: &Mutex<Part<'_>>| part.lock().unwrap_or_else(PoisonError::into_inner).bytes();
+        self.0.iter().map(bytes).sum()
+    }
+
+    /// Passes over one of them, once; nothing where there is no such part.
+    pub fn pass(&self, index: usize, way: Way) {
+        if let Some(part) = self.0.get(index) {
+            part.lock().unwrap_or_else(PoisonError::into_inner).pass(way);
+        }
     }
 }
 
@@ -102,191 +158,94 @@ fn repetitions(seconds: f64) -> u32 {
     (SAMPLE_SECONDS / seconds.max(1e-9)).ceil().clamp(1.0, 1e5) as u32
 }
 
-fn run(pass: Pass, source: &[Line], target: &mut [Line]) {
-    match pass {
-        Pass::Copy => wide::copy(source, target, false),
-        Pass::StreamingCopy => wide::copy(source, target, true),
-        Pass::Read => {
-            std::hint::black_box(wide::read(source));
-            std::hint::black_box(wide::read(target));
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod wide {
-    use std::arch::x86_64::{
-        __m256i, __m512i, _mm_sfence, _mm256_load_si256, _mm256_or_si256, _mm256_setzero_si256, _mm256_store_si256,
-        _mm256_stream_si256, _mm512_load_si512, _mm512_or_si512, _mm512_reduce_or_epi64, _mm512_setzero_si512,
-        _mm512_store_si512, _mm512_stream_si512,
-    };
-
-    use super::Line;
-
-    pub(super) fn can_stream() -> bool {
-        is_x86_feature_detected!("avx2")
-    }
-
-    pub(super) fn copy(source: &[Line], target: &mut [Line], is_streaming: bool) {
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has AVX-512 F, as just detected.
-            unsafe { copy_512(source, target, is_streaming) }
-        } else if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2, as just detected.
-            unsafe { copy_256(source, target, is_streaming) }
-        } else {
-            target.copy_from_slice(source);
-        }
-    }
-
-    #[target_feature(enable = "avx512f")]
-    fn copy_512(source: &[Line], target: &mut [Line], is_streaming: bool) {
-        for (source, target) in source.iter().zip(target.iter_mut()) {
-            // SAFETY: a `Line` is 64 bytes at a multiple of 64.
-            let line = unsafe { _mm512_load_si512(std::ptr::from_ref(source).cast::<__m512i>()) };
-            let target = std::ptr::from_mut(target).cast::<__m512i>();
-            if is_streaming {
-                // SAFETY: as above, and the line is borrowed uniquely.
-                unsafe { _mm512_stream_si512(target, line) };
-            } else {
-                // SAFETY: as above, and the line is borrowed uniquely.
-                unsafe { _mm512_store_si512(target, line) };
-            }
-        }
-        if is_streaming {
-            _mm_sfence();
-        }
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn copy_256(source: &[Line], target: &mut [Line], is_streaming: bool) {
-        for (source, target) in source.iter().zip(target.iter_mut()) {
-            let source = std::ptr::from_ref(source).cast::<__m256i>();
-            let target = std::ptr::from_mut(target).cast::<__m256i>();
-            for half in 0..2 {
-                // SAFETY: a `Line` is two halves of 32 bytes, the first at a multiple of 64.
-                let source = unsafe { source.add(half) };
-                // SAFETY: as above.
-                let target = unsafe { target.add(half) };
-                // SAFETY: as above.
-                let value = unsafe { _mm256_load_si256(source) };
-                if is_streaming {
-                    // SAFETY: as above, and the line is borrowed uniquely.
-                    unsafe { _mm256_stream_si256(target, value) };
-                } else {
-                    // SAFETY: as above, and the line is borrowed uniquely.
-                    unsafe { _mm256_store_si256(target, value) };
-                }
-            }
-        }
-        if is_streaming {
-            _mm_sfence();
-        }
-    }
-
-    /// A number that depends on every byte.
-    pub(super) fn read(lines: &[Line]) -> i64 {
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has AVX-512 F, as just detected.
-            unsafe { read_512(lines) }
-        } else if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2, as just detected.
-            unsafe { read_256(lines) }
-        } else {
-            lines.iter().map(|line| i64::from(line.0[0])).fold(0, |all, byte| all | byte)
-        }
-    }
-
-    #[target_feature(enable = "avx512f")]
-    fn read_512(lines: &[Line]) -> i64 {
-        let mut sums = [_mm512_setzero_si512(); 8];
-        let (groups, rest) = lines.as_chunks::<8>();
-        for group in groups {
-            for (sum, line) in sums.iter_mut().zip(group) {
-                // SAFETY: a `Line` is 64 bytes at a multiple of 64.
-                let line = unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast::<__m512i>()) };
-                *sum = _mm512_or_si512(*sum, line);
-            }
-        }
-        for line in rest {
-            // SAFETY: a `Line` is 64 bytes at a multiple of 64.
-            let line = unsafe { _mm512_load_si512(std::ptr::from_ref(line).cast::<__m512i>()) };
-            sums[0] = _mm512_or_si512(sums[0], line);
-        }
-        sums.into_iter().map(|sum| _mm512_reduce_or_epi64(sum)).fold(0, |all, sum| all | sum)
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn read_256(lines: &[Line]) -> i64 {
-        let mut sums = [_mm256_setzero_si256(); 2];
-        for line in lines {
-            let halves = std::ptr::from_ref(line).cast::<__m256i>();
-            for (half, sum) in sums.iter_mut().take(2).enumerate() {
-                // SAFETY: a `Line` is two halves of 32 bytes, the first at a multiple of 64.
-                let at = unsafe { halves.add(half) };
-                // SAFETY: as above.
-                let value = unsafe { _mm256_load_si256(at) };
-                *sum = _mm256_or_si256(*sum, value);
-            }
-        }
-        let all =
-            sums.into_iter().reduce(|all, sum| _mm256_or_si256(all, sum)).unwrap_or_else(|| _mm256_setzero_si256());
-        // SAFETY: four numbers of 64 bits are 256 bits, and any bits are numbers.
-        unsafe { std::mem::transmute::<__m256i, [i64; 4]>(all) }.into_iter().fold(0, |all, part| all | part)
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod wide {
-    use super::Line;
-
-    pub(super) fn can_stream() -> bool {
-        false
-    }
-
-    pub(super) fn copy(source: &[Line], target: &mut [Line], _is_streaming: bool) {
-        target.copy_from_slice(source);
-    }
-
-    /// A number that depends on every byte.
-    pub(super) fn read(lines: &[Line]) -> i64 {
-        lines
-            .iter()
-            .flat_map(|line| line.0.as_chunks::<8>().0)
-            .map(|part| i64::from_ne_bytes(*part))
-            .fold(0, |a, b| a | b)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{LINE, Line, Memory, Pass, run};
+    use std::hint::black_box;
+    use std::time::Instant;
+
+    use super::{Memory, Pages, Pass};
+    use crate::walk::Way;
 
     #[test]
-    fn a_copy_copies_and_a_read_reads_every_byte() {
-        let source: Vec<Line> = (0..21).map(|at: u8| Line([at + 1; LINE])).collect();
-        for pass in [Pass::Copy, Pass::StreamingCopy] {
-            let mut target = vec![Line([0; LINE]); 21];
-            run(pass, &source, &mut target);
-            assert!(target.iter().zip(&source).all(|(a, b)| a.0 == b.0), "{pass:?}");
+    fn rates_are_numbers_of_this_world() {
+        let mut memory = Memory::new(1 << 20, Pages::Plain);
+        for pass in [Pass::Copy, Pass::StreamingCopy, Pass::Read] {
+            for threads in [1, 2] {
+                let Some(rate) = memory.fastest(pass, 1 << 18, threads) else { continue };
+                assert!((1e7..1e14).contains(&rate.bytes_per_second), "{pass:?} by {threads}: {rate:?}");
+            }
         }
-        for at in 0..21 {
-            let mut lines = vec![Line([0; LINE]); 21];
-            assert_eq!(super::wide::read(&lines), 0);
-            lines[at].0[if cfg!(target_arch = "x86_64") { 0 } else { 63 }] = 4;
-            assert_ne!(super::wide::read(&lines), 0, "line {at}");
-        }
+        assert_eq!(memory.fastest(Pass::Copy, 64, 1), None, "half a line each way");
+    }
+
+    /// Other work on the machine makes either side slow for a while, but not every time.
+    const ATTEMPTS: u32 = 20;
+
+    fn simple(bytes: usize, mut pass: impl FnMut()) -> f64 {
+        pass();
+        let passes = (1 << 24) / bytes;
+        let mut sample = || {
+            let clock = Instant::now();
+            (0..passes).for_each(|_| pass());
+            (bytes * passes) as f64 / clock.elapsed().as_secs_f64()
+        };
+        crate::median((0..5).map(|_| sample()).collect())
     }
 
     #[test]
-    fn bandwidths_are_numbers_of_this_world() {
-        let mut memory = Memory::new(1 << 20);
-        for pass in [Pass::Copy, Pass::StreamingCopy, Pass::Read] {
-            for threads in [1, 2] {
-                let Some(rate) = memory.bandwidth(pass, 1 << 18, threads) else { continue };
-                assert!((1e7..1e14).contains(&rate), "{pass:?} by {threads}: {rate}");
-            }
+    fn no_simple_loop_is_faster() {
+        let mut memory = Memory::new(8 << 20, Pages::Plain);
+        for bytes in [16 << 10, 256 << 10, 8 << 20] {
+            let (source, mut target) = (vec![3_u64; bytes / 16], vec![5_u64; bytes / 16]);
+            let mut copies = || {
+                let simple = simple(bytes, || black_box(&mut target).copy_from_slice(black_box(&source)));
+                let streaming = memory.fastest(Pass::StreamingCopy, bytes, 1);
+                let ceiling = memory.fastest(Pass::Copy, bytes, 1).unwrap().bytes_per_second;
+                let ceiling = streaming.map_or(ceiling, |rate| rate.bytes_per_second.max(ceiling));
+                ceiling >= 0.9 * simple
+            };
+            assert!((0..ATTEMPTS).any(|_| copies()), "copying {bytes} bytes");
+            let numbers = vec![7_u64; bytes / 8];
+            let mut reads = || {
+                let simple = simple(bytes, || {
+                    black_box(black_box(&numbers).iter().fold(0, |all, number| all | number));
+                });
+                memory.fastest(Pass::Read, bytes, 1).unwrap().bytes_per_second >= 0.9 * simple
+            };
+            assert!((0..ATTEMPTS).any(|_| reads()), "reading {bytes} bytes");
         }
-        assert_eq!(memory.bandwidth(Pass::Copy, 64, 1), None, "half a line each way");
+    }
+
+    /// Of a machine that has nothing else to do: on others it says nothing.
+    #[test]
+    fn two_threads_are_faster_than_one_in_caches_of_their_own() {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut memory = Memory::new(1 << 18, Pages::Plain);
+        let mut rate = |threads| memory.fastest(Pass::Copy, 1 << 18, threads).unwrap().bytes_per_second;
+        let mut is_faster = || rate(2) > 1.3 * rate(1);
+        let is_quiet = || {
+            let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+            // Tasks that want a processor right now; this is one, and the tests beside it are others.
+            load.split([' ', '/']).nth(3).and_then(|tasks| tasks.parse().ok()).is_some_and(|tasks: usize| tasks < cores)
+        };
+        assert!((0..ATTEMPTS).any(|_| is_faster()) || cores < 2 || !is_quiet());
+    }
+
+    #[test]
+    fn parts_cover_what_is_read_and_written_once() {
+        let mut memory = Memory::new(1 << 16, Pages::Huge);
+        for (read, written, parts) in [(1 << 15, 1 << 14, 2), (1 << 12, 1 << 12, 1), (1 << 15, 0, 3), (192, 64, 1)] {
+            let all = memory.parts(read, written, parts).unwrap();
+            assert_eq!(all.count(), parts);
+            assert!(all.bytes() <= read + written && all.bytes() + parts * 3 * 64 > read + written);
+            (0..=parts).for_each(|index| all.pass(index, Way::default()));
+        }
+        assert!(memory.parts(63, 63, 1).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "more than the memory was made for")]
+    fn more_than_the_memory_is_refused() {
+        let _ = Memory::new(1 << 12, Pages::Plain).parts(1 << 12, 1 << 12, 1);
     }
 }

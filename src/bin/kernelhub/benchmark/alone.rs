@@ -8,6 +8,7 @@ use kernelhub::bind::{
     AttentionOptions, BindError, Contract, Element, GatedActivation, LayerKernel, PagedKeys, RotaryStyle, TensorMut,
     TensorRef,
 };
+use kernelhub_ceiling::{Pages, with_capacity};
 
 use super::error::CallError;
 use super::shape::Shape;
@@ -31,7 +32,8 @@ pub(crate) fn call(
     }
 }
 
-/// A row-major tensor in memory of its own.
+/// A row-major tensor in memory of its own, on huge pages where the system has them: the machine's ceilings are measured
+/// on such, and what pages cost is no matter of the kernel.
 struct Buffer<T> {
     data: Vec<T>,
     shape: Vec<usize>,
@@ -39,11 +41,17 @@ struct Buffer<T> {
 
 impl<T: Element + WithDType> Buffer<T> {
     fn of(tensor: &Tensor) -> Result<Self, CallError> {
-        Ok(Self { data: tensor.flatten_all()?.to_vec1()?, shape: tensor.dims().to_vec() })
+        let values: Vec<T> = tensor.flatten_all()?.to_vec1()?;
+        let mut data = with_capacity(values.len(), Pages::Huge);
+        data.extend_from_slice(&values);
+        Ok(Self { data, shape: tensor.dims().to_vec() })
     }
 
     fn zeros(shape: &[usize]) -> Self {
-        Self { data: vec![T::from_f64(0.0); shape.iter().product()], shape: shape.to_vec() }
+        let count = shape.iter().product();
+        let mut data = with_capacity(count, Pages::Huge);
+        data.resize(count, T::from_f64(0.0));
+        Self { data, shape: shape.to_vec() }
     }
 
     fn view(&self) -> Result<TensorRef<'_>, BindError> {

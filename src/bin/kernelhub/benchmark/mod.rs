@@ -13,6 +13,7 @@ mod error;
 mod gpu;
 mod inputs;
 mod machine;
+mod passes;
 mod plots;
 mod process;
 mod report;
@@ -38,8 +39,8 @@ use self::clock::Effort;
 use self::compare::Comparison;
 use self::error::BenchmarkError;
 use self::machine::{Machine, Reference};
+use self::passes::Roof;
 use self::report::{Report, SCHEMA, Settings};
-use self::roof::Ceilings;
 use self::run::{Bench, Task};
 use crate::failure::Failure;
 use crate::kernel_name::KernelName;
@@ -123,14 +124,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     tasks.iter().try_for_each(|task| task.check_memory(machine.memory_bytes))?;
 
     let is_json_alone = options.json.as_deref() == Some(Path::new("-"));
-    let ceilings = ceilings(options, loaded.code(), &tasks, is_json_alone);
-    let bench = Bench {
+    let roof = roof(options, loaded.code(), &tasks, is_json_alone);
+    let mut bench = Bench {
         hub: &hub,
         kernel: name.clone(),
         device: options.device,
         code: loaded.code(),
         effort: effort(options),
-        ceilings: ceilings.as_ref(),
+        roof,
     };
     let mut results = Vec::new();
     for (at, task) in tasks.iter().enumerate() {
@@ -146,7 +147,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         machine,
         settings: settings(options),
         reference: Reference::candle(),
-        ceilings,
+        ceilings: bench.roof.map(|roof| roof.ceilings),
         results,
     };
     show(options, &report, earlier.as_ref().map(|(report, path)| (report, *path)), is_json_alone)?;
@@ -212,7 +213,7 @@ fn settings(options: &Options) -> Settings {
 }
 
 /// The machine's ceilings, of the processor alone.
-fn ceilings(options: &Options, code: &Code, tasks: &[Task], is_quiet: bool) -> Option<Ceilings> {
+fn roof(options: &Options, code: &Code, tasks: &[Task], is_quiet: bool) -> Option<Roof> {
     if options.no_ceilings {
         return None;
     }
@@ -224,7 +225,7 @@ fn ceilings(options: &Options, code: &Code, tasks: &[Task], is_quiet: bool) -> O
         eprintln!("measuring what the machine can do at most");
     }
     let largest = tasks.iter().map(|task| amounts(task.contract, &task.shape, task.dtype).bytes()).max();
-    Some(Ceilings::measure(largest.unwrap_or_default()))
+    Some(Roof::survey(largest.unwrap_or_default()))
 }
 
 fn kernel(loaded: &Loaded, revision: &str) -> report::Kernel {

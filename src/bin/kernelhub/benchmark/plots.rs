@@ -276,7 +276,7 @@ mod tests {
         other.dtype = DType::Bf16;
         other.shape = "64x128".to_owned();
         (other.amounts.bytes_read, other.amounts.flop) = (1 << 20, Some(1 << 24));
-        other.ceiling = Some(Ceiling { bound: Bound::Arithmetic, limit: 400.0, least_us: 1.0 });
+        other.ceiling = Some(Ceiling { bound: Bound::Arithmetic, limit: 400.0, least_us: 1.0, threads: 2 });
         report.results.push(other);
         let paths = draw(&report, &folder.path().join("plots")).unwrap();
         let names: Vec<_> = paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();

@@ -147,7 +147,7 @@ pub(crate) mod tests {
     use super::super::accuracy::Match;
     use super::super::amounts::Amounts;
     use super::super::machine::{Machine, Reference};
-    use super::super::roof::tests::example as ceilings;
+    use super::super::roof::tests::{example as ceilings, memory};
     use super::super::statistics::{Speedup, Summary};
     use super::{Case, Kernel, Report, SCHEMA, Settings};
     use crate::benchmark::error::BenchmarkError;
@@ -180,7 +180,7 @@ pub(crate) mod tests {
             },
             gb_per_s: 4.096,
             gflop_per_s: None,
-            ceiling: Some(ceilings.of(&amounts, DType::F32)),
+            ceiling: Some(ceilings.of(&amounts, DType::F32, memory())),
             ceiling_fraction: Some(0.040_96),
             ceiling_fraction_in_layer: Some(0.020_48),
             amounts,
@@ -219,6 +219,23 @@ pub(crate) mod tests {
     #[test]
     fn the_json_is_the_documented_one() {
         insta::assert_snapshot!(serde_json::to_string_pretty(&example()).unwrap());
+    }
+
+    /// Fields that came later are absent from an earlier run's JSON.
+    #[test]
+    fn the_first_edition_is_read() {
+        let mut value = serde_json::to_value(example()).unwrap();
+        value["results"][0]["ceiling"].as_object_mut().unwrap().remove("threads").unwrap();
+        value["ceilings"].as_object_mut().unwrap().remove("start_us").unwrap();
+        for row in value["ceilings"]["bandwidth"].as_array_mut().unwrap() {
+            for field in ["ways", "plain_pages"] {
+                row.as_object_mut().unwrap().remove(field).unwrap();
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        fs::write(&path, value.to_string()).unwrap();
+        assert_eq!(Report::read(&path).unwrap().results[0].kernel, example().results[0].kernel);
     }
 
     #[test]

@@ -13,8 +13,9 @@ use super::accuracy::{self, Match};
 use super::amounts::{amounts, memory};
 use super::clock::{Effort, Side, measure};
 use super::error::{BenchmarkError, CallError};
+use super::passes::{Passes, Roof};
 use super::report::{Case, code};
-use super::roof::Ceilings;
+use super::roof::Ceiling;
 use super::shape::Shape;
 use super::statistics::{Speedup, Summary};
 use super::{alone, inputs, sides};
@@ -37,7 +38,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) device: DeviceKey,
     pub(crate) code: &'a Code,
     pub(crate) effort: Effort,
-    pub(crate) ceilings: Option<&'a Ceilings>,
+    pub(crate) roof: Option<Roof>,
 }
 
 impl Task {
@@ -72,7 +73,7 @@ impl Task {
 
 impl Bench<'_> {
     /// Runs a task.
-    pub(crate) fn run(&self, task: &Task) -> Result<Case, Failure> {
+    pub(crate) fn run(&mut self, task: &Task) -> Result<Case, Failure> {
         let inputs = inputs::inputs(task.contract, &task.shape, task.candle_dtype())
             .map_err(|error| task.fault("making of inputs", error))?;
         match self.code {
@@ -96,7 +97,7 @@ impl Bench<'_> {
         Ok(self.hub.layer(&kernel, &task.layer, self.device)?)
     }
 
-    fn run_native(&self, task: &Task, inputs: &[Tensor]) -> Result<Case, Failure> {
+    fn run_native(&mut self, task: &Task, inputs: &[Tensor]) -> Result<Case, Failure> {
         let bound = self.bound(task)?;
         let (shape, contract) = (&task.shape, task.contract);
         let slots = self.swapped(task)?;
@@ -113,11 +114,21 @@ impl Bench<'_> {
 
         let mut kernel = || call_on().map(drop).map_err(CallError::from);
         let mut reference = || call_off().map(drop).map_err(CallError::from);
+        // Passes over memory take turns with the sides: its rate is not the same at every time.
+        let amounts = amounts(contract, shape, task.dtype);
+        let passes = self.roof.as_mut().and_then(|roof| roof.passes(&amounts));
+        let mut calls: Vec<_> = passes.iter().flat_map(Passes::calls).map(infallible).collect();
         let mut timed: Vec<Side<'_>> = vec![&mut kernel, &mut reference];
         timed.extend(call_alone.as_deref_mut().map(|call| call as Side<'_>));
+        let own = timed.len();
+        timed.extend(calls.iter_mut().map(|call| call as Side<'_>));
         let names = ["kernel", "reference", "kernel by itself"];
-        let times = measure(&mut timed, self.effort).map_err(|(at, error)| task.fault(names[at], error))?;
-        self.case(task, &bound, matched, times)
+        let name = |at: usize| names.get(at).copied().unwrap_or("pass over memory");
+        let mut times = measure(&mut timed, self.effort).map_err(|(at, error)| task.fault(name(at), error))?;
+        let of_passes = times.split_off(own).into_iter().map(|times| times.median_us);
+        let memory = passes.as_ref().and_then(|passes| passes.ceiling(of_passes));
+        drop(calls);
+        self.case(task, &bound, matched, times, memory)
     }
 
     #[cfg(feature = "wgpu")]
@@ -136,7 +147,7 @@ impl Bench<'_> {
         let names = ["kernel", "reference"];
         let times = measure(&mut [&mut kernel, &mut reference], self.effort)
             .map_err(|(at, error)| task.fault(names[at], error))?;
-        self.case(task, &bound, matched, times)
+        self.case(task, &bound, matched, times, None)
     }
 
     /// Slots whose layer will get the kernel.
@@ -164,14 +175,23 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// `times` of the kernel, the reference, and the kernel by itself where it was called so.
-    fn case(&self, task: &Task, bound: &LayerKernel, matched: Match, times: Vec<Summary>) -> Result<Case, Failure> {
+    /// `times` of the kernel, the reference, and the kernel by itself where it was called so; `memory` is what passing
+    /// over as many bytes takes.
+    fn case(
+        &self,
+        task: &Task,
+        bound: &LayerKernel,
+        matched: Match,
+        times: Vec<Summary>,
+        memory: Option<Ceiling>,
+    ) -> Result<Case, Failure> {
         let mut times = times.into_iter();
         let (Some(kernel), Some(reference), kernel_alone) = (times.next(), times.next(), times.next()) else {
             return Err(task.fault("kernel", CallError::Broken).into());
         };
         let amounts = amounts(task.contract, &task.shape, task.dtype);
-        let ceiling = self.ceilings.map(|ceilings| ceilings.of(&amounts, task.dtype));
+        let ceiling = self.roof.as_ref().zip(memory);
+        let ceiling = ceiling.map(|(roof, memory)| roof.ceilings.of(&amounts, task.dtype, memory));
         let part = |microseconds: f64| ceiling.map(|ceiling| ceiling.least_us / microseconds);
         let median = kernel_alone.as_ref().unwrap_or(&kernel).median_us;
         let (function, sha256) = code(&bound.meta().identity);
@@ -195,6 +215,14 @@ impl Bench<'_> {
             kernel_alone,
             reference,
         })
+    }
+}
+
+/// A side that cannot fail.
+fn infallible(mut call: impl FnMut()) -> impl FnMut() -> Result<(), CallError> {
+    move || {
+        call();
+        Ok(())
     }
 }
 
