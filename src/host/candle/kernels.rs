@@ -1,10 +1,13 @@
-//! candle's memory as kernels see it, and attention as candle custom operations on the CPU.
+//! candle's memory as kernels see it, and calls of kernels on it.
 //!
-//! The operations live on the stack of one forward and borrow the kernel from the pinned plan. Nothing is allocated
-//! but the output. They have no backward: a layer calls them only where nothing tracks a gradient.
+//! A [`Call`] lives on the stack of one forward and borrows the kernel from the pinned plan. Nothing is allocated but
+//! the output. It has no backward: a layer makes it only where nothing tracks a gradient, and an operation of candle's
+//! with a backward makes it for its forward.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
+use candle_core::op::BackpropOp;
 use candle_core::{CpuStorage, Error, Layout, Result, Shape, Storage, Tensor};
 use half::{bf16, f16};
 
@@ -55,6 +58,102 @@ pub(super) fn indices<'a>(storage: &'a CpuStorage, layout: &'a Layout) -> Result
     }
 }
 
+/// A tensor's memory and how it lies there.
+#[derive(Clone, Copy)]
+pub(super) struct Operand<'a> {
+    /// `None`: on another device.
+    storage: Option<&'a CpuStorage>,
+    layout: &'a Layout,
+}
+
+impl<'a> Operand<'a> {
+    #[inline]
+    pub(super) fn new(storage: &'a CpuStorage, layout: &'a Layout) -> Self {
+        Self { storage: Some(storage), layout }
+    }
+
+    /// A tensor whose memory was locked.
+    #[inline]
+    pub(super) fn of((storage, layout): &'a (impl Deref<Target = Storage>, &'a Layout)) -> Self {
+        Self { storage: if let Storage::Cpu(storage) = &**storage { Some(storage) } else { None }, layout }
+    }
+
+    pub(super) fn dims(&self) -> &'a [usize] {
+        self.layout.dims()
+    }
+
+    pub(super) fn shape(&self) -> &'a Shape {
+        self.layout.shape()
+    }
+
+    /// Its elements, which are `T`.
+    #[inline]
+    pub(super) fn view<T: StorageElement>(&self) -> Result<TensorRef<'a>> {
+        view::<T>(self.host()?, self.layout)
+    }
+
+    /// Its elements, which are indices and row-major.
+    pub(super) fn indices(&self) -> Result<TensorRef<'a>> {
+        indices(self.host()?, self.layout)
+    }
+
+    #[inline]
+    fn host(&self) -> Result<&'a CpuStorage> {
+        self.storage.ok_or_else(not_in_host_memory)
+    }
+}
+
+#[cold]
+fn not_in_host_memory() -> Error {
+    Error::Msg("kernels of the candle host compute on the processor only".to_owned())
+}
+
+/// A kernel with all that a call needs but its tensors.
+pub(super) trait Call {
+    /// The call's name among candle's operations.
+    const NAME: &'static str;
+    /// What it gives: an output, or several.
+    type Output;
+
+    /// Calls the kernel on tensors, of which the first has the elements `T`, in the order that the call was given them.
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Self::Output>;
+}
+
+/// One output: its elements and its shape.
+pub(super) type Output = (CpuStorage, Shape);
+
+/// Makes a call on operands.
+#[inline]
+pub(super) fn call_on<C: Call>(call: &C, operands: &[Operand<'_>]) -> Result<C::Output> {
+    match operands.first().and_then(|operand| operand.storage) {
+        Some(CpuStorage::F32(_)) => call.call::<f32>(operands),
+        Some(CpuStorage::BF16(_)) => call.call::<bf16>(operands),
+        Some(CpuStorage::F16(_)) => call.call::<f16>(operands),
+        Some(_) => Err(no_such_kernel(C::NAME)),
+        None => Err(not_in_host_memory()),
+    }
+}
+
+/// Makes a call on tensors: `call!(&call, x, weight)`.
+///
+/// A macro, so that the tensors' locks stay where they were taken: in an array they would be moved, and read back from
+/// the memory that they were written to a moment before.
+macro_rules! call {
+    ($call:expr, $($tensor:expr),+) => {
+        $crate::host::candle::kernels::call_on(
+            $call,
+            &[$($crate::host::candle::kernels::Operand::of(&$tensor.storage_and_layout())),+],
+        )
+    };
+}
+pub(super) use call;
+
+/// The output of a call as a tensor, which tracks no gradient.
+#[inline]
+pub(super) fn tensor((storage, shape): Output) -> Tensor {
+    Tensor::from_storage(Storage::Cpu(storage), shape, BackpropOp::none(), false)
+}
+
 /// Moves the memory behind a tensor on the processor into huge pages, all of what it is a view of: see
 /// [`use_huge_pages`](crate::system::use_huge_pages), whose count of bytes this is. For weights, after they were loaded;
 /// 0 for a tensor elsewhere.
@@ -79,8 +178,17 @@ pub(super) fn bind_error(error: BindError) -> Error {
 pub(super) fn finish<T: StorageElement>(
     output: std::result::Result<Vec<T>, BindError>,
     shape: Shape,
-) -> Result<(CpuStorage, Shape)> {
+) -> Result<Output> {
     output.map(|output| (T::storage(output), shape)).map_err(bind_error)
+}
+
+/// [`finish`] for a function with two outputs.
+pub(super) fn finish_both<T: StorageElement>(
+    outputs: std::result::Result<(Vec<T>, Vec<T>), BindError>,
+    [first, second]: [&Shape; 2],
+) -> Result<[Output; 2]> {
+    let (one, other) = outputs.map_err(bind_error)?;
+    Ok([(T::storage(one), first.clone()), (T::storage(other), second.clone())])
 }
 
 /// Calls `$run::<T>($arguments)` for the element type of `$storage`.
