@@ -1,7 +1,7 @@
 //! Choosing the next token.
 
-use candle_core::{CpuStorage, DType, Storage, Tensor};
-use half::slice::HalfFloatSliceExt as _;
+use candle_core::{CpuStorage, DType, Device, Storage, Tensor};
+use half::slice::HalfFloatSliceExt;
 
 use super::error::{ModelError, Result};
 
@@ -112,25 +112,20 @@ impl Sampler {
 /// The highest of logits `[vocabulary]` and its place, the first of equals, so that greedy text does not depend on how a
 /// maximum is searched. What is no number is passed over.
 fn likeliest(logits: &Tensor) -> Result<Option<(usize, f32)>> {
+    if !matches!((logits.device(), logits.dtype()), (Device::Cpu, DType::F32 | DType::BF16 | DType::F16)) {
+        let logits: Vec<f32> = logits.to_dtype(DType::F32)?.to_vec1()?;
+        return Ok(highest(&logits, |part, wide| wide.copy_from_slice(part)));
+    }
     let logits = logits.contiguous()?;
     let (storage, layout) = logits.storage_and_layout();
     let start = layout.start_offset();
     let places = start..start + layout.shape().elem_count();
-    match &*storage {
-        Storage::Cpu(CpuStorage::F32(all)) => {
-            return Ok(highest(&all[places], |part, wide| wide.copy_from_slice(part)));
-        }
-        Storage::Cpu(CpuStorage::BF16(all)) => {
-            return Ok(highest(&all[places], |part, wide| part.convert_to_f32_slice(wide)));
-        }
-        Storage::Cpu(CpuStorage::F16(all)) => {
-            return Ok(highest(&all[places], |part, wide| part.convert_to_f32_slice(wide)));
-        }
-        _ => {}
-    }
-    drop(storage);
-    let logits: Vec<f32> = logits.to_dtype(DType::F32)?.to_vec1()?;
-    Ok(highest(&logits, |part, wide| wide.copy_from_slice(part)))
+    Ok(match &*storage {
+        Storage::Cpu(CpuStorage::F32(all)) => highest(&all[places], |part, wide| wide.copy_from_slice(part)),
+        Storage::Cpu(CpuStorage::BF16(all)) => highest(&all[places], HalfFloatSliceExt::convert_to_f32_slice),
+        Storage::Cpu(CpuStorage::F16(all)) => highest(&all[places], HalfFloatSliceExt::convert_to_f32_slice),
+        _ => None,
+    })
 }
 
 /// Part by part, so that nothing is allocated: `widen` writes a part as f32.
@@ -150,7 +145,7 @@ fn highest<T>(logits: &[T], widen: impl Fn(&[T], &mut [f32])) -> Option<(usize, 
         }
         let most = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
         if best.is_none_or(|(_, highest)| most > highest)
-            && let Some(at) = wide.iter().position(|number| *number == most)
+            && let Some(at) = wide.iter().position(|number| *number >= most)
         {
             best = Some((index * PART + at, most));
         }

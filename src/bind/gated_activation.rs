@@ -65,16 +65,12 @@ impl GatedActivationKernel {
         self.check_threshold(threshold.is_some())?;
         self.check("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let (out, x) = (out.value(), x.value());
+        // Where the contract has no threshold, no function takes the third.
+        let values = [out.value(), x.value(), threshold.map_or_else(TVMFFIAny::none, TVMFFIAny::float)];
         // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract;
         // shapes, dtypes and strides were checked against the contract and the kernel's limits just above, and a
-        // threshold is passed exactly where the contract has one.
-        unsafe {
-            match threshold {
-                None => native.call(meta, [out, x]),
-                Some(threshold) => native.call(meta, [out, x, TVMFFIAny::float(threshold)]),
-            }
-        }
+        // threshold is given exactly where the contract has one.
+        unsafe { native.call(meta, values) }
     }
 
     /// The gradient of [`Self::forward`] for `x`, from the gradient `dy` of its output.

@@ -4,6 +4,8 @@
 //! the output. It has no backward: a layer makes it only where nothing tracks a gradient, and an operation of candle's
 //! with a backward makes it for its forward.
 
+#![expect(clippy::inline_always, reason = "what is returned by memory is read back before it is there")]
+
 use std::borrow::Cow;
 use std::ops::Deref;
 
@@ -37,7 +39,7 @@ storage_element!(bf16, BF16);
 storage_element!(f16, F16);
 
 /// A candle tensor as a kernel sees it.
-#[inline]
+#[inline(always)]
 pub(super) fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &'a Layout) -> Result<TensorRef<'a>> {
     let elements =
         T::elements(storage).ok_or_else(|| Error::Msg("operands of one operation differ in dtype".into()))?;
@@ -58,24 +60,34 @@ pub(super) fn indices<'a>(storage: &'a CpuStorage, layout: &'a Layout) -> Result
     }
 }
 
+/// The memory behind a tensor on the processor.
+#[inline]
+pub(super) fn host_memory(storage: &Storage) -> Result<&CpuStorage> {
+    if let Storage::Cpu(storage) = storage { Ok(storage) } else { Err(not_in_host_memory()) }
+}
+
+#[cold]
+fn not_in_host_memory() -> Error {
+    Error::Msg("kernels of the candle host compute on the processor only".to_owned())
+}
+
 /// A tensor's memory and how it lies there.
 #[derive(Clone, Copy)]
 pub(super) struct Operand<'a> {
-    /// `None`: on another device.
-    storage: Option<&'a CpuStorage>,
+    storage: &'a CpuStorage,
     layout: &'a Layout,
 }
 
 impl<'a> Operand<'a> {
     #[inline]
     pub(super) fn new(storage: &'a CpuStorage, layout: &'a Layout) -> Self {
-        Self { storage: Some(storage), layout }
+        Self { storage, layout }
     }
 
     /// A tensor whose memory was locked.
     #[inline]
-    pub(super) fn of((storage, layout): &'a (impl Deref<Target = Storage>, &'a Layout)) -> Self {
-        Self { storage: if let Storage::Cpu(storage) = &**storage { Some(storage) } else { None }, layout }
+    pub(super) fn of((storage, layout): &'a (impl Deref<Target = Storage>, &'a Layout)) -> Result<Self> {
+        Ok(Self { storage: host_memory(storage)?, layout })
     }
 
     pub(super) fn dims(&self) -> &'a [usize] {
@@ -87,25 +99,15 @@ impl<'a> Operand<'a> {
     }
 
     /// Its elements, which are `T`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn view<T: StorageElement>(&self) -> Result<TensorRef<'a>> {
-        view::<T>(self.host()?, self.layout)
+        view::<T>(self.storage, self.layout)
     }
 
     /// Its elements, which are indices and row-major.
     pub(super) fn indices(&self) -> Result<TensorRef<'a>> {
-        indices(self.host()?, self.layout)
+        indices(self.storage, self.layout)
     }
-
-    #[inline]
-    fn host(&self) -> Result<&'a CpuStorage> {
-        self.storage.ok_or_else(not_in_host_memory)
-    }
-}
-
-#[cold]
-fn not_in_host_memory() -> Error {
-    Error::Msg("kernels of the candle host compute on the processor only".to_owned())
 }
 
 /// A kernel with all that a call needs but its tensors.
@@ -123,14 +125,13 @@ pub(super) trait Call {
 pub(super) type Output = (CpuStorage, Shape);
 
 /// Makes a call on operands.
-#[inline]
+#[inline(always)]
 pub(super) fn call_on<C: Call>(call: &C, operands: &[Operand<'_>]) -> Result<C::Output> {
-    match operands.first().and_then(|operand| operand.storage) {
+    match operands.first().map(|operand| operand.storage) {
         Some(CpuStorage::F32(_)) => call.call::<f32>(operands),
         Some(CpuStorage::BF16(_)) => call.call::<bf16>(operands),
         Some(CpuStorage::F16(_)) => call.call::<f16>(operands),
-        Some(_) => Err(no_such_kernel(C::NAME)),
-        None => Err(not_in_host_memory()),
+        _ => Err(no_such_kernel(C::NAME)),
     }
 }
 
@@ -142,7 +143,7 @@ macro_rules! call {
     ($call:expr, $($tensor:expr),+) => {
         $crate::host::candle::kernels::call_on(
             $call,
-            &[$($crate::host::candle::kernels::Operand::of(&$tensor.storage_and_layout())),+],
+            &[$($crate::host::candle::kernels::Operand::of(&$tensor.storage_and_layout())?),+],
         )
     };
 }
@@ -175,6 +176,7 @@ pub(super) fn bind_error(error: BindError) -> Error {
     Error::Wrapped(Box::new(error))
 }
 
+#[inline(always)]
 pub(super) fn finish<T: StorageElement>(
     output: std::result::Result<Vec<T>, BindError>,
     shape: Shape,
