@@ -1,6 +1,7 @@
 //! Choosing the next token.
 
-use candle_core::{DType, Tensor};
+use candle_core::{CpuStorage, DType, Device, Storage, Tensor};
+use half::slice::HalfFloatSliceExt;
 
 use super::error::{ModelError, Result};
 
@@ -64,12 +65,14 @@ impl Sampler {
 
     /// The next token, from logits `[vocabulary]`.
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
-        let logits: Vec<f32> = logits.to_dtype(DType::F32)?.to_vec1()?;
-        // The first of equals, so that greedy text does not depend on how a maximum is searched.
-        let best = (0..logits.len()).reduce(|best, at| if logits[at] > logits[best] { at } else { best });
-        let best = best.filter(|best| logits[*best].is_finite());
-        let best = best.ok_or_else(|| ModelError::Request("the model's logits are not finite numbers".to_owned()))?;
-        let chosen = if self.sampling.temperature == 0.0 { best } else { self.draw(&logits, logits[best]) };
+        let best = likeliest(logits)?.filter(|(_, logit)| logit.is_finite());
+        let (best, highest) =
+            best.ok_or_else(|| ModelError::Request("the model's logits are not finite numbers".to_owned()))?;
+        let chosen = if self.sampling.temperature == 0.0 {
+            best
+        } else {
+            self.draw(&logits.to_dtype(DType::F32)?.to_vec1()?, highest)
+        };
         u32::try_from(chosen).map_err(|_| ModelError::Request(format!("token {chosen} does not fit 32 bits")))
     }
 
@@ -104,4 +107,48 @@ impl Sampler {
         // Rounding can leave a rest; it belongs to the last token kept.
         ranked.last().map_or(0, |(token, _)| *token)
     }
+}
+
+/// The highest of logits `[vocabulary]` and its place, the first of equals, so that greedy text does not depend on how a
+/// maximum is searched. What is no number is passed over.
+fn likeliest(logits: &Tensor) -> Result<Option<(usize, f32)>> {
+    if !matches!((logits.device(), logits.dtype()), (Device::Cpu, DType::F32 | DType::BF16 | DType::F16)) {
+        let logits: Vec<f32> = logits.to_dtype(DType::F32)?.to_vec1()?;
+        return Ok(highest(&logits, |part, wide| wide.copy_from_slice(part)));
+    }
+    let logits = logits.contiguous()?;
+    let (storage, layout) = logits.storage_and_layout();
+    let start = layout.start_offset();
+    let places = start..start + layout.shape().elem_count();
+    Ok(match &*storage {
+        Storage::Cpu(CpuStorage::F32(all)) => highest(&all[places], |part, wide| wide.copy_from_slice(part)),
+        Storage::Cpu(CpuStorage::BF16(all)) => highest(&all[places], HalfFloatSliceExt::convert_to_f32_slice),
+        Storage::Cpu(CpuStorage::F16(all)) => highest(&all[places], HalfFloatSliceExt::convert_to_f32_slice),
+        _ => None,
+    })
+}
+
+/// Part by part, so that nothing is allocated: `widen` writes a part as f32.
+fn highest<T>(logits: &[T], widen: impl Fn(&[T], &mut [f32])) -> Option<(usize, f32)> {
+    const PART: usize = 1024;
+    const LANES: usize = 16;
+    let (mut best, mut room) = (None, [0.0; PART]);
+    for (index, part) in logits.chunks(PART).enumerate() {
+        let wide = &mut room[..part.len()];
+        widen(part, wide);
+        // Without the place, the processor compares many numbers at once.
+        let mut lanes = [f32::NEG_INFINITY; LANES];
+        for numbers in wide.chunks(LANES) {
+            for (lane, number) in lanes.iter_mut().zip(numbers) {
+                *lane = if *number > *lane { *number } else { *lane };
+            }
+        }
+        let most = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        if best.is_none_or(|(_, highest)| most > highest)
+            && let Some(at) = wide.iter().position(|number| *number >= most)
+        {
+            best = Some((index * PART + at, most));
+        }
+    }
+    best
 }

@@ -6,7 +6,8 @@ use kernelhub_abi::TVMFFIAny;
 use super::contract::{ADD_RMS_NORM, index_of};
 use super::kernel::Route;
 use super::output::collect_outputs;
-use super::rms_norm::check_row_inputs;
+use super::rows::check_row_inputs;
+use super::tensor::View;
 use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
 
 const OFFSET: usize = index_of(ADD_RMS_NORM, "offset");
@@ -36,6 +37,7 @@ impl AddRmsNormKernel {
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for an
     /// `offset` other than 0 when the kernel takes none, or the kernel's own error.
     #[expect(clippy::too_many_arguments, reason = "the contract's parameters")]
+    #[inline]
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
@@ -46,11 +48,22 @@ impl AddRmsNormKernel {
         eps: f64,
         offset: f64,
     ) -> Result<(), BindError> {
+        let (outputs, inputs) = (&[out.view(), residual_out.view()], &[x.view(), residual.view(), weight.view()]);
+        // SAFETY: the outputs are unique borrows.
+        unsafe { self.forward_views(outputs, inputs, [eps, offset]) }
+    }
+
+    /// # Safety
+    /// Nothing else reads or writes what `out` and `residual_out` are views of.
+    unsafe fn forward_views(
+        &self,
+        [out, residual_out]: &[View<'_>; 2],
+        [x, residual, weight]: &[View<'_>; 3],
+        [eps, offset]: [f64; 2],
+    ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, OFFSET, offset == 0.0)?;
-        let (out, residual_out) = (&out.view(), &residual_out.view());
-        let (x, residual, weight) = (&x.view(), &residual.view(), &weight.view());
         check_row_inputs(meta, x, weight)?;
         for (argument, view) in [("out", out), ("residual_out", residual_out), ("residual", residual)] {
             meta.check_like(argument, view, x)?;
@@ -66,8 +79,9 @@ impl AddRmsNormKernel {
             TVMFFIAny::float(eps),
             TVMFFIAny::float(offset),
         ];
-        // SAFETY: the views borrow live memory of the described extent, the outputs uniquely, so they share no element;
-        // shapes, dtypes and strides were checked against the contract and the kernel's limits just above.
+        // SAFETY: the views borrow live memory of the described extent, the outputs uniquely, by this
+        // function's contract, so they share no element; shapes, dtypes and strides were checked against the contract
+        // and the kernel's limits just above, and so was the offset.
         unsafe { native.call(meta, values) }
     }
 

@@ -7,6 +7,7 @@ use super::contract::{ATTENTION, index_of};
 use super::kernel::Route;
 use super::native::NativeBinding;
 use super::output::collect_output;
+use super::tensor::View;
 use super::{BindError, Element, LayerMeta, Parameter, TensorMut, TensorRef};
 
 const OPTIONS: OptionPlaces = OptionPlaces::of(ATTENTION);
@@ -115,6 +116,7 @@ impl AttentionKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for a
     /// window or a softcap when the kernel takes none, or the kernel's own error.
+    #[inline]
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
@@ -123,10 +125,23 @@ impl AttentionKernel {
         v: &TensorRef<'_>,
         options: &AttentionOptions,
     ) -> Result<(), BindError> {
+        // SAFETY: `out` is a unique borrow.
+        unsafe { self.forward_views(&out.view(), &q.view(), &k.view(), &v.view(), options) }
+    }
+
+    /// # Safety
+    /// Nothing else reads or writes what `out` is a view of.
+    unsafe fn forward_views(
+        &self,
+        out: &View<'_>,
+        q: &View<'_>,
+        k: &View<'_>,
+        v: &View<'_>,
+        options: &AttentionOptions,
+    ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         let [scale, causal, left, right, softcap] = options.values(meta, native, OPTIONS)?;
-        let (out, q, k, v) = (&out.view(), &q.view(), &k.view(), &v.view());
         let &[batch, heads, q_len, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[batch, heads, q_len, head_dim]".to_owned()));
         };
@@ -153,8 +168,8 @@ impl AttentionKernel {
             (q.with_heads_and_seq_swapped(), k.with_heads_and_seq_swapped(), v.with_heads_and_seq_swapped());
         let (mut out, mut q, mut k, mut v) = (out.dl_tensor(), q.dl_tensor(), k.dl_tensor(), v.dl_tensor());
         let values = [out.value(), q.value(), k.value(), v.value(), scale, causal, left, right, softcap];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
-        // were checked against the contract and the kernel's limits just above.
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract;
+        // shapes, dtypes and strides were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }
     }
 

@@ -5,6 +5,7 @@ use super::attention::{OptionPlaces, is_grouped};
 use super::contract::ATTENTION_PAGED;
 use super::kernel::Route;
 use super::output::collect_output;
+use super::tensor::View;
 use super::{AttentionOptions, BindError, Element, LayerMeta, TensorMut, TensorRef};
 
 const OPTIONS: OptionPlaces = OptionPlaces::of(ATTENTION_PAGED);
@@ -49,6 +50,7 @@ impl AttentionPagedKernel {
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Index`] for a
     /// length that its row of the table cannot hold and for an id that no block has, [`BindError::Option`] for a window
     /// or a softcap when the kernel takes none, or the kernel's own error.
+    #[inline]
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
@@ -56,11 +58,22 @@ impl AttentionPagedKernel {
         paged: &PagedKeys<'_>,
         options: &AttentionOptions,
     ) -> Result<(), BindError> {
+        let inputs = &[q, paged.keys, paged.values, paged.block_table, paged.lengths].map(TensorRef::view);
+        // SAFETY: `out` is a unique borrow.
+        unsafe { self.forward_views(&out.view(), inputs, options) }
+    }
+
+    /// # Safety
+    /// Nothing else reads or writes what `out` is a view of.
+    unsafe fn forward_views(
+        &self,
+        out: &View<'_>,
+        [q, keys, values, table, lengths]: &[View<'_>; 5],
+        options: &AttentionOptions,
+    ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         let [scale, causal, left, right, softcap] = options.values(meta, native, OPTIONS)?;
-        let (out, q, keys, values) = (&out.view(), &q.view(), &paged.keys.view(), &paged.values.view());
-        let (table, lengths) = (&paged.block_table.view(), &paged.lengths.view());
         let &[batch, heads, q_len, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[batch, heads, q_len, head_dim]".to_owned()));
         };
@@ -102,8 +115,8 @@ impl AttentionPagedKernel {
             right,
             softcap,
         ];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes, strides,
-        // lengths and ids were checked against the contract and the kernel's limits just above.
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract;
+        // shapes, dtypes, strides, lengths and ids were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }
     }
 

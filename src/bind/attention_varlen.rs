@@ -7,6 +7,7 @@ use super::attention::{OptionPlaces, is_grouped};
 use super::contract::ATTENTION_VARLEN;
 use super::kernel::Route;
 use super::output::collect_output;
+use super::tensor::View;
 use super::{AttentionOptions, BindError, Element, LayerMeta, TensorMut, TensorRef};
 
 const OPTIONS: OptionPlaces = OptionPlaces::of(ATTENTION_VARLEN);
@@ -38,6 +39,7 @@ impl AttentionVarlenKernel {
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Index`] for
     /// bounds of sequences that fall or leave their tensors, [`BindError::Option`] for a window or a softcap when the
     /// kernel takes none, or the kernel's own error.
+    #[inline]
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
@@ -47,11 +49,23 @@ impl AttentionVarlenKernel {
         cu_seqlens: [&TensorRef<'_>; 2],
         options: &AttentionOptions,
     ) -> Result<(), BindError> {
+        let (inputs, starts) = (&[q.view(), k.view(), v.view()], &cu_seqlens.map(TensorRef::view));
+        // SAFETY: `out` is a unique borrow.
+        unsafe { self.forward_views(&out.view(), inputs, starts, options) }
+    }
+
+    /// # Safety
+    /// Nothing else reads or writes what `out` is a view of.
+    unsafe fn forward_views(
+        &self,
+        out: &View<'_>,
+        [q, k, v]: &[View<'_>; 3],
+        [cu_seqlens_q, cu_seqlens_k]: &[View<'_>; 2],
+        options: &AttentionOptions,
+    ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         let [scale, causal, left, right, softcap] = options.values(meta, native, OPTIONS)?;
-        let (out, q, k, v) = (&out.view(), &q.view(), &k.view(), &v.view());
-        let [cu_seqlens_q, cu_seqlens_k] = &cu_seqlens.map(TensorRef::view);
         let &[total_q, heads, head_dim] = q.shape() else {
             return Err(meta.shape_fault("q", q, "[total_q, heads, head_dim]".to_owned()));
         };
@@ -93,8 +107,9 @@ impl AttentionVarlenKernel {
             right,
             softcap,
         ];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes, strides and the
-        // bounds of the sequences were checked against the contract and the kernel's limits just above.
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract;
+        // shapes, dtypes, strides and the bounds of the sequences were checked against the contract and the kernel's
+        // limits just above.
         unsafe { native.call(meta, values) }
     }
 

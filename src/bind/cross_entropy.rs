@@ -32,6 +32,7 @@ impl CrossEntropyKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Index`] for a
     /// target that is neither in `0 .. vocab` nor `ignore_index`, or the kernel's own error.
+    #[inline]
     pub fn forward(
         &self,
         loss: &mut TensorMut<'_>,
@@ -39,14 +40,26 @@ impl CrossEntropyKernel {
         targets: &TensorRef<'_>,
         ignore_index: i64,
     ) -> Result<(), BindError> {
+        // SAFETY: `loss` is a unique borrow.
+        unsafe { self.forward_views(&loss.view(), &logits.view(), &targets.view(), ignore_index) }
+    }
+
+    /// # Safety
+    /// Nothing else reads or writes what `loss` is a view of.
+    unsafe fn forward_views(
+        &self,
+        loss: &View<'_>,
+        logits: &View<'_>,
+        targets: &View<'_>,
+        ignore_index: i64,
+    ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        let (loss, logits, targets) = (&loss.view(), &logits.view(), &targets.view());
         self.check("loss", loss, logits, targets, ignore_index)?;
         let (mut loss, mut logits, mut targets) = (loss.dl_tensor(), logits.dl_tensor(), targets.dl_tensor());
         let values = [loss.value(), logits.value(), targets.value(), TVMFFIAny::int(ignore_index)];
-        // SAFETY: the views borrow live memory of the described extent, `loss` uniquely; shapes, dtypes, strides and
-        // targets were checked against the contract and the kernel's limits just above.
+        // SAFETY: the views borrow live memory of the described extent, `loss` uniquely, by this function's contract;
+        // shapes, dtypes, strides and targets were checked against the contract and the kernel's limits just above.
         unsafe { native.call(meta, values) }
     }
 

@@ -32,17 +32,10 @@ impl GatedActivationKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Scalar`] when
     /// the activation needs a threshold, or the kernel's own error.
+    #[inline]
     pub fn forward(&self, out: &mut TensorMut<'_>, x: &TensorRef<'_>) -> Result<(), BindError> {
-        let meta = &self.meta;
-        let native = self.route.native(meta)?;
-        self.check_threshold(false)?;
-        let (out, x) = (&out.view(), &x.view());
-        self.check("out", out, x)?;
-        let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let values = [out.value(), x.value()];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
-        // were checked against the contract and the kernel's limits just above, and the contract has no threshold.
-        unsafe { native.call(meta, values) }
+        // SAFETY: `out` is a unique borrow.
+        unsafe { self.forward_views(&out.view(), &x.view(), None) }
     }
 
     /// `out = (a if a > threshold, else 0) * b` for the halves `a` and `b` of `x`, by
@@ -53,20 +46,30 @@ impl GatedActivationKernel {
     ///
     /// # Errors
     /// As [`Self::forward`]; [`BindError::Scalar`] when the activation has no threshold.
+    #[inline]
     pub fn forward_with_threshold(
         &self,
         out: &mut TensorMut<'_>,
         x: &TensorRef<'_>,
         threshold: f64,
     ) -> Result<(), BindError> {
+        // SAFETY: `out` is a unique borrow.
+        unsafe { self.forward_views(&out.view(), &x.view(), Some(threshold)) }
+    }
+
+    /// # Safety
+    /// Nothing else reads or writes what `out` is a view of.
+    unsafe fn forward_views(&self, out: &View<'_>, x: &View<'_>, threshold: Option<f64>) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
-        self.check_threshold(true)?;
-        let (out, x) = (&out.view(), &x.view());
+        self.check_threshold(threshold.is_some())?;
         self.check("out", out, x)?;
         let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let values = [out.value(), x.value(), TVMFFIAny::float(threshold)];
-        // SAFETY: as in `forward`, and the contract has a threshold.
+        // Where the contract has no threshold, no function takes the third.
+        let values = [out.value(), x.value(), threshold.map_or_else(TVMFFIAny::none, TVMFFIAny::float)];
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract;
+        // shapes, dtypes and strides were checked against the contract and the kernel's limits just above, and a
+        // threshold is given exactly where the contract has one.
         unsafe { native.call(meta, values) }
     }
 

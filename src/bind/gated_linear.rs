@@ -1,15 +1,10 @@
 //! The gated linear contracts' typed face.
 #![expect(unsafe_code, reason = "calls a kernel with checked views")]
 
-use super::contract::{LINEAR, index_of};
 use super::kernel::Route;
-use super::linear::check_product;
-use super::native::optional_tensor;
+use super::linear::multiply;
 use super::output::collect_output;
-use super::tensor::View;
 use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
-
-const BIAS: usize = index_of(LINEAR, "bias");
 
 /// A kernel for [`super::Contract::GatedLinear`].
 #[derive(Debug)]
@@ -35,6 +30,7 @@ impl GatedLinearKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for a
     /// bias when the kernel takes none, or the kernel's own error.
+    #[inline]
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
@@ -42,19 +38,9 @@ impl GatedLinearKernel {
         weight: &TensorRef<'_>,
         bias: Option<&TensorRef<'_>>,
     ) -> Result<(), BindError> {
-        let meta = &self.meta;
-        let native = self.route.native(meta)?;
-        native.check_option(meta, BIAS, bias.is_none())?;
-        let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
-        let bias = bias.as_ref();
-        check_product(meta, 2, [out, x, weight], bias)?;
-        let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
-        let mut bias = bias.map(View::dl_tensor);
-        let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias)];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
-        // were checked against the contract and the kernel's limits just above, and a bias is passed only to a function
-        // that takes one.
-        unsafe { native.call(meta, values) }
+        let bias = &bias.map(TensorRef::view);
+        // SAFETY: `out` is a unique borrow.
+        unsafe { multiply(&self.meta, &self.route, 2, [&out.view(), &x.view(), &weight.view()], bias.as_ref()) }
     }
 
     /// [`Self::forward`] into memory of its own, row-major with the shape `shape`: `[..., d]`.

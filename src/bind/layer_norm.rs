@@ -7,7 +7,7 @@ use super::contract::{LAYER_NORM, index_of};
 use super::kernel::Route;
 use super::native::optional_tensor;
 use super::output::collect_output;
-use super::rms_norm::check_row_inputs;
+use super::rows::check_row_inputs;
 use super::tensor::View;
 use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
 
@@ -36,6 +36,7 @@ impl LayerNormKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for a
     /// bias when the kernel takes none, or the kernel's own error.
+    #[inline]
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
@@ -44,11 +45,24 @@ impl LayerNormKernel {
         bias: Option<&TensorRef<'_>>,
         eps: f64,
     ) -> Result<(), BindError> {
+        let bias = &bias.map(TensorRef::view);
+        // SAFETY: `out` is a unique borrow.
+        unsafe { self.forward_views(&out.view(), &x.view(), &weight.view(), bias.as_ref(), eps) }
+    }
+
+    /// # Safety
+    /// Nothing else reads or writes what `out` is a view of.
+    unsafe fn forward_views(
+        &self,
+        out: &View<'_>,
+        x: &View<'_>,
+        weight: &View<'_>,
+        bias: Option<&View<'_>>,
+        eps: f64,
+    ) -> Result<(), BindError> {
         let meta = &self.meta;
         let native = self.route.native(meta)?;
         native.check_option(meta, BIAS, bias.is_none())?;
-        let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
-        let bias = bias.as_ref();
         check_row_inputs(meta, x, weight)?;
         meta.check_like("out", out, x)?;
         if let Some(bias) = bias {
@@ -57,9 +71,9 @@ impl LayerNormKernel {
         let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
         let mut bias = bias.map(View::dl_tensor);
         let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias), TVMFFIAny::float(eps)];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
-        // were checked against the contract and the kernel's limits just above, and a bias is passed only to a function
-        // that takes one.
+        // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract;
+        // shapes, dtypes and strides were checked against the contract and the kernel's limits just above, and a bias is
+        // passed only to a function that takes one.
         unsafe { native.call(meta, values) }
     }
 

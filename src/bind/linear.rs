@@ -34,6 +34,7 @@ impl LinearKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for a
     /// bias when the kernel takes none, or the kernel's own error.
+    #[inline]
     pub fn forward(
         &self,
         out: &mut TensorMut<'_>,
@@ -41,19 +42,9 @@ impl LinearKernel {
         weight: &TensorRef<'_>,
         bias: Option<&TensorRef<'_>>,
     ) -> Result<(), BindError> {
-        let meta = &self.meta;
-        let native = self.route.native(meta)?;
-        native.check_option(meta, BIAS, bias.is_none())?;
-        let (out, x, weight, bias) = (&out.view(), &x.view(), &weight.view(), &bias.map(TensorRef::view));
-        let bias = bias.as_ref();
-        check_product(meta, 1, [out, x, weight], bias)?;
-        let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
-        let mut bias = bias.map(View::dl_tensor);
-        let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias)];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
-        // were checked against the contract and the kernel's limits just above, and a bias is passed only to a function
-        // that takes one.
-        unsafe { native.call(meta, values) }
+        let bias = &bias.map(TensorRef::view);
+        // SAFETY: `out` is a unique borrow.
+        unsafe { multiply(&self.meta, &self.route, 1, [&out.view(), &x.view(), &weight.view()], bias.as_ref()) }
     }
 
     /// [`Self::forward`] into memory of its own, row-major with the shape `shape`: `[..., out_features]`.
@@ -71,8 +62,31 @@ impl LinearKernel {
     }
 }
 
+/// Calls a kernel of `x weight^T + bias`, whose result has `1 / halves` of the weight's rows as its width.
+///
+/// # Safety
+/// The contract's parameters are those of [`LINEAR`]. Nothing else reads or writes what `out` is a view of.
+pub(super) unsafe fn multiply(
+    meta: &LayerMeta,
+    route: &Route,
+    halves: i64,
+    [out, x, weight]: [&View; 3],
+    bias: Option<&View>,
+) -> Result<(), BindError> {
+    let native = route.native(meta)?;
+    native.check_option(meta, BIAS, bias.is_none())?;
+    check_product(meta, halves, [out, x, weight], bias)?;
+    let (mut out, mut x, mut weight) = (out.dl_tensor(), x.dl_tensor(), weight.dl_tensor());
+    let mut bias = bias.map(View::dl_tensor);
+    let values = [out.value(), x.value(), weight.value(), optional_tensor(&mut bias)];
+    // SAFETY: the views borrow live memory of the described extent, `out` uniquely, by this function's contract; shapes,
+    // dtypes and strides were checked against the layer's contract and the kernel's limits just above, and a bias is
+    // passed only to a function that takes one.
+    unsafe { native.call(meta, values) }
+}
+
 /// Checks the tensors of `x weight^T + bias`, whose result has `1 / halves` of the weight's rows as its width.
-pub(super) fn check_product(
+fn check_product(
     meta: &LayerMeta,
     halves: i64,
     [out, x, weight]: [&View; 3],

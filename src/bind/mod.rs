@@ -34,6 +34,7 @@ mod parity;
 mod rms_norm;
 mod rotary;
 mod rounding;
+mod rows;
 #[cfg(feature = "wgpu")]
 mod shader;
 #[cfg(feature = "wgpu")]

@@ -6,6 +6,7 @@ use kernelhub_abi::TVMFFIAny;
 use super::contract::{RMS_NORM, RMS_NORM_BACKWARD, index_of};
 use super::kernel::Route;
 use super::output::{collect_output, collect_outputs};
+use super::rows::check_row_inputs;
 use super::tensor::View;
 use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
 
@@ -35,8 +36,6 @@ impl RmsNormKernel {
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, [`BindError::Option`] for an
     /// `offset` other than 0 when the kernel takes none, or the kernel's own error.
-    // Inlined for its views alone: they are then made of what the caller still has in registers. To read a tensor back
-    // from the memory that it was written to a moment before, in wider pieces, costs more than all the checks.
     #[inline]
     pub fn forward(
         &self,
@@ -150,18 +149,4 @@ impl RmsNormKernel {
             self.backward(&mut dx, &mut dweight, dy, x, weight, eps, offset)
         })
     }
-}
-
-/// `x` is `[..., hidden]` and `weight` `[hidden]`, of one of the kernel's dtypes and within its limits.
-#[inline]
-pub(super) fn check_row_inputs(meta: &LayerMeta, x: &View, weight: &View) -> Result<(), BindError> {
-    let Some(hidden) = x.shape().last().copied() else {
-        return Err(meta.shape_fault("x", x, "[..., hidden]".to_owned()));
-    };
-    meta.check_supported("x", x)?;
-    meta.check_dtype("weight", weight, x.dtype())?;
-    meta.check_shape("weight", weight, &[hidden], "[hidden]")?;
-    meta.check_view_width("x", x)?;
-    meta.check_rows("x", x)?;
-    meta.check_rows("weight", weight)
 }

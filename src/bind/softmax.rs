@@ -3,6 +3,7 @@
 
 use super::kernel::Route;
 use super::output::collect_output;
+use super::rows::map_rows;
 use super::{BindError, Element, LayerMeta, TensorMut, TensorRef};
 
 /// A kernel for [`super::Contract::Softmax`].
@@ -27,22 +28,10 @@ impl SoftmaxKernel {
     ///
     /// # Errors
     /// [`BindError`] naming the argument that breaks the contract or the kernel's limits, or the kernel's own error.
+    #[inline]
     pub fn forward(&self, out: &mut TensorMut<'_>, x: &TensorRef<'_>) -> Result<(), BindError> {
-        let meta = &self.meta;
-        let native = self.route.native(meta)?;
-        let (out, x) = (&out.view(), &x.view());
-        if x.shape().is_empty() {
-            return Err(meta.shape_fault("x", x, "[..., width]".to_owned()));
-        }
-        meta.check_supported("x", x)?;
-        meta.check_view_width("x", x)?;
-        meta.check_rows("x", x)?;
-        meta.check_like("out", out, x)?;
-        let (mut out, mut x) = (out.dl_tensor(), x.dl_tensor());
-        let values = [out.value(), x.value()];
-        // SAFETY: the views borrow live memory of the described extent, `out` uniquely; shapes, dtypes and strides
-        // were checked against the contract and the kernel's limits just above.
-        unsafe { native.call(meta, values) }
+        // SAFETY: `out` is a unique borrow.
+        unsafe { map_rows(&self.meta, &self.route, &out.view(), &x.view()) }
     }
 
     /// [`Self::forward`] into memory of its own, row-major with the shape `shape` of `x`.

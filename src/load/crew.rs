@@ -222,7 +222,7 @@ mod tests {
                 // A child that waits for its parent's threads is ended by the signal.
                 alarm(20);
                 let is_run = run(crew, &counts);
-                _exit(if is_run && counts.all_are(1) { 0 } else { 1 });
+                _exit(i32::from(!(is_run && counts.all_are(1))));
             }
             let mut status = -1;
             // SAFETY: the child of this process, and a place for its status.

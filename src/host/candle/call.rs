@@ -25,7 +25,7 @@ mod table;
 
 use std::sync::{Arc, LazyLock};
 
-use candle_core::{CpuStorage, Error, Result, Storage, Tensor};
+use candle_core::{Error, Result, Tensor};
 
 use super::LayerError;
 use super::spec::check_plan;
@@ -84,14 +84,6 @@ fn keeps_graph_of_backward() -> bool {
         std::env::var("CANDLE_GRAD_DO_NOT_DETACH").is_ok_and(|value| !value.is_empty() && value != "0")
     });
     *KEEPS
-}
-
-/// The memory behind a tensor on the processor, for calls with more outputs than a custom operation has.
-fn host_memory(storage: &Storage) -> Result<&CpuStorage> {
-    match storage {
-        Storage::Cpu(storage) => Ok(storage),
-        _ => Err(Error::Msg("kernels of the candle host compute on the processor only".to_owned())),
-    }
 }
 
 /// An operation was handed to candle with a kernel of another contract: a broken invariant of this module.

@@ -79,7 +79,9 @@ impl KvCache {
             let (expected, actual) = (format!("{:?} like the keys", keys.dims()), values.dims().to_vec());
             return Err(LayerError::Shape { layer: LAYER, tensor: "values", expected, actual }.into());
         }
-        if let Some(held) = self.inner.k()? {
+        // The whole of the memory, since a view of what is held is made anew at each look.
+        let held = [self.inner.k_cache(), self.inner.v_cache()].map(|cache| cache.all_data().as_ref());
+        if let Some(held) = held[0] {
             let (held_batch, held_heads, _, held_width) = held.dims4()?;
             if (batch, heads, width) != (held_batch, held_heads, held_width) {
                 let expected = format!("[{held_batch}, {held_heads}, seq, {held_width}] like those held");
@@ -88,7 +90,7 @@ impl KvCache {
                 );
             }
         }
-        for (tensor, new, held) in [("keys", keys, self.inner.k()?), ("values", values, self.inner.v()?)] {
+        for (tensor, new, held) in [("keys", keys, held[0]), ("values", values, held[1])] {
             if new.track_op() {
                 return Err(LayerError::CacheGradient { tensor }.into());
             }

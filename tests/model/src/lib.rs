@@ -96,7 +96,7 @@ fn loops_follow_each_other_whatever_the_helper_is_at() {
 
 #[test]
 fn two_helpers_do_not_disturb_each_other() {
-    model(2, || loops(2, &[1]));
+    model(1, || loops(2, &[2]));
 }
 
 #[test]

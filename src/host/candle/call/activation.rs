@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, WithDType};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
-use super::{Route, broken, host_memory, route};
-use crate::bind::{ActivationKernel, GatedActivationKernel, LayerKernel, SoftmaxKernel};
-use crate::host::candle::kernels::{StorageElement, bind_error, by_dtype, dense_rows, finish, view};
+use super::{Route, broken, route};
+use crate::bind::{ActivationKernel, BindError, GatedActivationKernel, LayerKernel, SoftmaxKernel, TensorRef};
+use crate::host::candle::kernels::{Call, Operand, Output, StorageElement, call, call_on, dense_rows, finish, tensor};
 use crate::swap::{Plan, Slot};
 
 fn activation_face(kernel: &LayerKernel) -> Option<&ActivationKernel> {
@@ -17,26 +17,35 @@ fn gated_face(kernel: &LayerKernel) -> Option<&GatedActivationKernel> {
     if let LayerKernel::GatedActivation(kernel) = kernel { Some(kernel) } else { None }
 }
 
-struct ActivationOp<'a> {
-    kernel: &'a ActivationKernel,
+/// A kernel of one input and one output of its shape.
+struct Map<'a, K>(&'a K);
+
+impl Call for Map<'_, ActivationKernel> {
+    const NAME: &'static str = "kernelhub-activation";
+    type Output = Output;
+
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        map::<T>(operands, |x, shape| self.0.forward_to_vec(x, shape))
+    }
 }
 
-impl CustomOp1 for ActivationOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-activation"
-    }
+impl Call for Map<'_, SoftmaxKernel> {
+    const NAME: &'static str = "kernelhub-softmax";
+    type Output = Output;
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            op: &ActivationOp<'_>,
-            x: &CpuStorage,
-            layout: &Layout,
-        ) -> Result<(CpuStorage, Shape)> {
-            let output = op.kernel.forward_to_vec::<T>(&view::<T>(x, layout)?, layout.dims());
-            finish(output, layout.shape().clone())
-        }
-        by_dtype!(self.name(), x, run(self, x, layout))
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        map::<T>(operands, |x, shape| self.0.forward_to_vec(x, shape))
     }
+}
+
+/// Runs `forward` on `[x]`.
+#[inline]
+fn map<T: StorageElement>(
+    operands: &[Operand<'_>],
+    forward: impl FnOnce(&TensorRef<'_>, &[usize]) -> std::result::Result<Vec<T>, BindError>,
+) -> Result<Output> {
+    let [x] = operands else { return Err(broken()) };
+    finish(forward(&x.view::<T>()?, x.dims()), x.shape().clone())
 }
 
 /// The slot's activation of every element, for a slot of [`Contract::Activation`](crate::bind::Contract::Activation).
@@ -50,29 +59,11 @@ pub fn activation(plan: &Plan, slot: &Slot, x: &Tensor) -> Result<Option<Tensor>
     let Some(Route::Free(kernel)) = route(plan, slot, activation_face, "activation", &[x])? else {
         return Ok(None);
     };
-    dense_rows(x)?.apply_op1_no_bwd(&ActivationOp { kernel }).map(Some)
+    Ok(Some(tensor(call!(&Map(kernel), dense_rows(x)?)?)))
 }
 
 fn softmax_face(kernel: &LayerKernel) -> Option<&SoftmaxKernel> {
     if let LayerKernel::Softmax(kernel) = kernel { Some(kernel) } else { None }
-}
-
-struct SoftmaxOp<'a> {
-    kernel: &'a SoftmaxKernel,
-}
-
-impl CustomOp1 for SoftmaxOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-softmax"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(op: &SoftmaxOp<'_>, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-            let output = op.kernel.forward_to_vec::<T>(&view::<T>(x, layout)?, layout.dims());
-            finish(output, layout.shape().clone())
-        }
-        by_dtype!(self.name(), x, run(self, x, layout))
-    }
 }
 
 /// The slot's softmax over the last axis, for a slot of [`Contract::Softmax`](crate::bind::Contract::Softmax).
@@ -84,7 +75,7 @@ impl CustomOp1 for SoftmaxOp<'_> {
 /// As [`activation`].
 pub fn softmax(plan: &Plan, slot: &Slot, x: &Tensor) -> Result<Option<Tensor>> {
     let Some(Route::Free(kernel)) = route(plan, slot, softmax_face, "softmax", &[x])? else { return Ok(None) };
-    dense_rows(x)?.apply_op1_no_bwd(&SoftmaxOp { kernel }).map(Some)
+    Ok(Some(tensor(call!(&Map(kernel), dense_rows(x)?)?)))
 }
 
 struct GatedActivationOp<'a> {
@@ -92,29 +83,36 @@ struct GatedActivationOp<'a> {
     threshold: Option<f64>,
 }
 
-impl CustomOp1 for GatedActivationOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-gated-activation"
-    }
+impl Call for GatedActivationOp<'_> {
+    const NAME: &'static str = "kernelhub-gated-activation";
+    type Output = Output;
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            op: &GatedActivationOp<'_>,
-            x: &CpuStorage,
-            layout: &Layout,
-        ) -> Result<(CpuStorage, Shape)> {
-            let mut shape = layout.dims().to_vec();
-            if let Some(width) = shape.last_mut() {
-                *width /= 2;
-            }
-            let x = view::<T>(x, layout)?;
-            let output = match op.threshold {
-                None => op.kernel.forward_to_vec::<T>(&x, &shape),
-                Some(threshold) => op.kernel.forward_with_threshold_to_vec::<T>(&x, &shape, threshold),
-            };
-            finish(output, Shape::from(shape))
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        let [x] = operands else { return Err(broken()) };
+        let mut shape = x.dims().to_vec();
+        if let Some(width) = shape.last_mut() {
+            *width /= 2;
         }
-        by_dtype!(self.name(), x, run(self, x, layout))
+        let x = x.view::<T>()?;
+        let output = match self.threshold {
+            None => self.kernel.forward_to_vec::<T>(&x, &shape),
+            Some(threshold) => self.kernel.forward_with_threshold_to_vec::<T>(&x, &shape, threshold),
+        };
+        finish(output, Shape::from(shape))
+    }
+}
+
+/// The gradient of the activation for `x`, from `[dy, x]`.
+struct GatedActivationGradient<'a>(&'a GatedActivationKernel);
+
+impl Call for GatedActivationGradient<'_> {
+    const NAME: &'static str = "kernelhub-gated-activation";
+    type Output = Output;
+
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        let [dy, x] = operands else { return Err(broken()) };
+        let dx = self.0.backward_to_vec::<T>(&dy.view::<T>()?, &x.view::<T>()?, x.dims());
+        finish(dx, x.shape().clone())
     }
 }
 
@@ -133,29 +131,16 @@ impl TrainedGatedActivationOp {
 
 impl CustomOp1 for TrainedGatedActivationOp {
     fn name(&self) -> &'static str {
-        "kernelhub-gated-activation"
+        GatedActivationOp::NAME
     }
 
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.op()?.cpu_fwd(x, layout)
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<Output> {
+        call_on(&self.op()?, &[Operand::new(x, layout)])
     }
 
     fn bwd(&self, x: &Tensor, _: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
-        fn run<T: StorageElement + WithDType>(
-            op: &GatedActivationOp<'_>,
-            [dy, x]: [&Tensor; 2],
-            memory: [&CpuStorage; 2],
-        ) -> Result<Tensor> {
-            let (dy, x_view) = (view::<T>(memory[0], dy.layout())?, view::<T>(memory[1], x.layout())?);
-            let dx = op.kernel.backward_to_vec::<T>(&dy, &x_view, x.dims()).map_err(bind_error)?;
-            Tensor::from_vec(dx, x.dims(), x.device())
-        }
-        let op = self.op()?;
-        let (dense_dy, dense_x) = (dense_rows(dy)?, dense_rows(x)?);
-        let tensors = [&*dense_dy, &*dense_x];
-        let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
-        let memory = [host_memory(&storages[0])?, host_memory(&storages[1])?];
-        by_dtype!(self.name(), memory[1], run(&op, tensors, memory)).map(Some)
+        let gradient = GatedActivationGradient(self.op()?.kernel);
+        Ok(Some(tensor(call!(&gradient, dense_rows(dy)?, dense_rows(x)?)?)))
     }
 }
 
@@ -171,7 +156,7 @@ pub fn gated_activation(plan: &Plan, slot: &Slot, x: &Tensor, threshold: Option<
     let Some(route) = route(plan, slot, gated_face, "gated_activation", &[x])? else { return Ok(None) };
     let x = dense_rows(x)?;
     match route {
-        Route::Free(kernel) => x.apply_op1_no_bwd(&GatedActivationOp { kernel, threshold }),
+        Route::Free(kernel) => call!(&GatedActivationOp { kernel, threshold }, x).map(tensor),
         Route::Tracked(kernel) => x.apply_op1(TrainedGatedActivationOp { kernel: Arc::clone(kernel), threshold }),
     }
     .map(Some)

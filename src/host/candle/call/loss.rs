@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, WithDType};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 
-use super::{Route, broken, host_memory, route, wanted};
+use super::{Route, broken, route, wanted};
 use crate::bind::{CrossEntropyKernel, LayerKernel};
-use crate::host::candle::kernels::{StorageElement, bind_error, by_dtype, dense_rows, finish, indices, view};
+use crate::host::candle::kernels::{Call, Operand, Output, StorageElement, call, call_on, dense_rows, finish, tensor};
 use crate::swap::{Plan, Slot};
 
 fn face(kernel: &LayerKernel) -> Option<&CrossEntropyKernel> {
@@ -18,28 +18,31 @@ struct CrossEntropyOp<'a> {
     ignored: i64,
 }
 
-impl CustomOp2 for CrossEntropyOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-cross-entropy"
-    }
+impl Call for CrossEntropyOp<'_> {
+    const NAME: &'static str = "kernelhub-cross-entropy";
+    type Output = Output;
 
-    fn cpu_fwd(
-        &self,
-        logits: &CpuStorage,
-        ll: &Layout,
-        targets: &CpuStorage,
-        lt: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            op: &CrossEntropyOp<'_>,
-            (logits, ll): (&CpuStorage, &Layout),
-            (targets, lt): (&CpuStorage, &Layout),
-        ) -> Result<(CpuStorage, Shape)> {
-            let (rows, _) = ll.shape().dims2()?;
-            let (logits, targets) = (view::<T>(logits, ll)?, indices(targets, lt)?);
-            finish(op.kernel.forward_to_vec(&logits, &targets, rows, op.ignored), Shape::from(rows))
-        }
-        by_dtype!(self.name(), logits, run(self, (logits, ll), (targets, lt)))
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        let [logits, targets] = operands else { return Err(broken()) };
+        let (rows, _) = logits.shape().dims2()?;
+        let (logits, targets) = (logits.view::<T>()?, targets.indices()?);
+        finish(self.kernel.forward_to_vec(&logits, &targets, rows, self.ignored), Shape::from(rows))
+    }
+}
+
+/// The gradient of the losses for the logits, from `[logits, targets, dloss]`.
+struct CrossEntropyGradient<'a>(CrossEntropyOp<'a>);
+
+impl Call for CrossEntropyGradient<'_> {
+    const NAME: &'static str = "kernelhub-cross-entropy";
+    type Output = Output;
+
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        let [logits, targets, dloss] = operands else { return Err(broken()) };
+        let Self(CrossEntropyOp { kernel, ignored }) = self;
+        let (dloss, view, targets) = (dloss.view::<f32>()?, logits.view::<T>()?, targets.indices()?);
+        let dlogits = kernel.backward_to_vec::<T>(&dloss, &view, logits.dims(), &targets, *ignored);
+        finish(dlogits, logits.shape().clone())
     }
 }
 
@@ -57,17 +60,11 @@ impl TrainedCrossEntropyOp {
 
 impl CustomOp2 for TrainedCrossEntropyOp {
     fn name(&self) -> &'static str {
-        "kernelhub-cross-entropy"
+        CrossEntropyOp::NAME
     }
 
-    fn cpu_fwd(
-        &self,
-        logits: &CpuStorage,
-        ll: &Layout,
-        targets: &CpuStorage,
-        lt: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.op()?.cpu_fwd(logits, ll, targets, lt)
+    fn cpu_fwd(&self, logits: &CpuStorage, ll: &Layout, targets: &CpuStorage, lt: &Layout) -> Result<Output> {
+        call_on(&self.op()?, &[Operand::new(logits, ll), Operand::new(targets, lt)])
     }
 
     fn bwd(
@@ -77,28 +74,9 @@ impl CustomOp2 for TrainedCrossEntropyOp {
         _: &Tensor,
         dloss: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        fn run<T: StorageElement + WithDType>(
-            op: &CrossEntropyOp<'_>,
-            [dloss, logits, targets]: [&Tensor; 3],
-            memory: [&CpuStorage; 3],
-        ) -> Result<Tensor> {
-            let shape = logits.dims();
-            let dloss = view::<f32>(memory[0], dloss.layout())?;
-            let (logits_view, targets) =
-                (view::<T>(memory[1], logits.layout())?, indices(memory[2], targets.layout())?);
-            let dlogits = op
-                .kernel
-                .backward_to_vec::<T>(&dloss, &logits_view, shape, &targets, op.ignored)
-                .map_err(bind_error)?;
-            Tensor::from_vec(dlogits, shape, logits.device())
-        }
-        let op = self.op()?;
-        let (dense_dloss, dense_logits) = (dloss.contiguous()?, dense_rows(logits)?);
-        let tensors = [&dense_dloss, &*dense_logits, targets];
-        let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
-        let memory = [host_memory(&storages[0])?, host_memory(&storages[1])?, host_memory(&storages[2])?];
-        let dlogits = by_dtype!(CustomOp2::name(self), memory[1], run(&op, tensors, memory))?;
-        Ok((wanted(logits, dlogits), None))
+        let gradient = CrossEntropyGradient(self.op()?);
+        let dlogits = call!(&gradient, dense_rows(logits)?, targets, dloss.contiguous()?)?;
+        Ok((wanted(logits, tensor(dlogits)), None))
     }
 }
 
@@ -121,7 +99,7 @@ pub fn cross_entropy(
     let Some(route) = route(plan, slot, face, "cross_entropy", &[logits])? else { return Ok(None) };
     let (logits, targets) = (dense_rows(logits)?, targets.contiguous()?);
     match route {
-        Route::Free(kernel) => logits.apply_op2_no_bwd(&targets, &CrossEntropyOp { kernel, ignored }),
+        Route::Free(kernel) => call!(&CrossEntropyOp { kernel, ignored }, logits, targets).map(tensor),
         Route::Tracked(kernel) => {
             logits.apply_op2(&targets, TrainedCrossEntropyOp { kernel: Arc::clone(kernel), ignored })
         }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, WithDType};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Tensor};
 
-use super::{Route, broken, host_memory, route, wanted};
+use super::{Route, broken, route, wanted};
 use crate::bind::{AddRmsNormKernel, LayerKernel, LayerNormKernel, RmsNormKernel};
-use crate::host::candle::kernels::{StorageElement, bind_error, by_dtype, dense_rows, finish, view};
+use crate::host::candle::kernels::{
+    Call, Operand, Output, StorageElement, call, call_on, dense_rows, finish, finish_both, tensor,
+};
 use crate::swap::{Plan, Slot};
 
 fn rms_norm_face(kernel: &LayerKernel) -> Option<&RmsNormKernel> {
@@ -27,22 +29,31 @@ struct RmsNormOp<'a> {
     offset: f64,
 }
 
-impl CustomOp2 for RmsNormOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-rms-norm"
-    }
+impl Call for RmsNormOp<'_> {
+    const NAME: &'static str = "kernelhub-rms-norm";
+    type Output = Output;
 
-    fn cpu_fwd(&self, x: &CpuStorage, lx: &Layout, weight: &CpuStorage, lw: &Layout) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            op: &RmsNormOp<'_>,
-            (x, lx): (&CpuStorage, &Layout),
-            (weight, lw): (&CpuStorage, &Layout),
-        ) -> Result<(CpuStorage, Shape)> {
-            let (x, weight) = (view::<T>(x, lx)?, view::<T>(weight, lw)?);
-            let output = op.kernel.forward_to_vec::<T>(&x, lx.dims(), &weight, op.eps, op.offset);
-            finish(output, lx.shape().clone())
-        }
-        by_dtype!(self.name(), x, run(self, (x, lx), (weight, lw)))
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        let [x, weight] = operands else { return Err(broken()) };
+        let (x_view, weight) = (x.view::<T>()?, weight.view::<T>()?);
+        let output = self.kernel.forward_to_vec::<T>(&x_view, x.dims(), &weight, self.eps, self.offset);
+        finish(output, x.shape().clone())
+    }
+}
+
+/// The gradients of the norm for `x` and the weight, from `[dy, x, weight]`.
+struct RmsNormGradient<'a>(RmsNormOp<'a>);
+
+impl Call for RmsNormGradient<'_> {
+    const NAME: &'static str = "kernelhub-rms-norm";
+    type Output = [Output; 2];
+
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<[Output; 2]> {
+        let [dy, x, weight] = operands else { return Err(broken()) };
+        let Self(RmsNormOp { kernel, eps, offset }) = self;
+        let (dy, x_view, weight_view) = (dy.view::<T>()?, x.view::<T>()?, weight.view::<T>()?);
+        let gradients = kernel.backward_to_vec::<T>(&dy, &x_view, x.dims(), &weight_view, *eps, *offset);
+        finish_both(gradients, [x.shape(), weight.shape()])
     }
 }
 
@@ -62,33 +73,17 @@ impl TrainedRmsNormOp {
 
 impl CustomOp2 for TrainedRmsNormOp {
     fn name(&self) -> &'static str {
-        "kernelhub-rms-norm"
+        RmsNormOp::NAME
     }
 
-    fn cpu_fwd(&self, x: &CpuStorage, lx: &Layout, weight: &CpuStorage, lw: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.op()?.cpu_fwd(x, lx, weight, lw)
+    fn cpu_fwd(&self, x: &CpuStorage, lx: &Layout, weight: &CpuStorage, lw: &Layout) -> Result<Output> {
+        call_on(&self.op()?, &[Operand::new(x, lx), Operand::new(weight, lw)])
     }
 
     fn bwd(&self, x: &Tensor, weight: &Tensor, _: &Tensor, dy: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        fn run<T: StorageElement + WithDType>(
-            op: &RmsNormOp<'_>,
-            tensors: [&Tensor; 3],
-            memory: [&CpuStorage; 3],
-        ) -> Result<(Tensor, Tensor)> {
-            let [dy, x, weight] = [0, 1, 2].map(|at| view::<T>(memory[at], tensors[at].layout()));
-            let shape = tensors[1].dims();
-            let (dx, dweight) =
-                op.kernel.backward_to_vec::<T>(&dy?, &x?, shape, &weight?, op.eps, op.offset).map_err(bind_error)?;
-            let device = tensors[1].device();
-            Ok((Tensor::from_vec(dx, shape, device)?, Tensor::from_vec(dweight, tensors[2].dims(), device)?))
-        }
-        let op = self.op()?;
         let (dense_dy, dense_x, dense_weight) = (dense_rows(dy)?, dense_rows(x)?, dense_rows(weight)?);
-        let tensors = [&*dense_dy, &*dense_x, &*dense_weight];
-        let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
-        let memory = [host_memory(&storages[0])?, host_memory(&storages[1])?, host_memory(&storages[2])?];
-        let (dx, dweight) = by_dtype!(CustomOp2::name(self), memory[1], run(&op, tensors, memory))?;
-        Ok((wanted(x, dx), wanted(weight, dweight)))
+        let [dx, dweight] = call!(&RmsNormGradient(self.op()?), dense_dy, dense_x, dense_weight)?;
+        Ok((wanted(x, tensor(dx)), wanted(weight, tensor(dweight))))
     }
 }
 
@@ -111,10 +106,28 @@ pub fn rms_norm(
     let Some(route) = route(plan, slot, rms_norm_face, "rms_norm", &[x, weight])? else { return Ok(None) };
     let (x, weight) = (dense_rows(x)?, dense_rows(weight)?);
     match route {
-        Route::Free(kernel) => x.apply_op2_no_bwd(&weight, &RmsNormOp { kernel, eps, offset }),
+        Route::Free(kernel) => call!(&RmsNormOp { kernel, eps, offset }, x, weight).map(tensor),
         Route::Tracked(kernel) => x.apply_op2(&weight, TrainedRmsNormOp { kernel: Arc::clone(kernel), eps, offset }),
     }
     .map(Some)
+}
+
+struct AddRmsNormOp<'a> {
+    kernel: &'a AddRmsNormKernel,
+    eps: f64,
+    offset: f64,
+}
+
+impl Call for AddRmsNormOp<'_> {
+    const NAME: &'static str = "kernelhub-add-rms-norm";
+    type Output = [Output; 2];
+
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<[Output; 2]> {
+        let [x, residual, weight] = operands else { return Err(broken()) };
+        let (x_view, residual, weight) = (x.view::<T>()?, residual.view::<T>()?, weight.view::<T>()?);
+        let outputs = self.kernel.forward_to_vec::<T>(&x_view, &residual, x.dims(), &weight, self.eps, self.offset);
+        finish_both(outputs, [x.shape(); 2])
+    }
 }
 
 /// `x + residual`, and `rms_norm` of that sum: `(normalised, sum)`, for a slot of
@@ -134,28 +147,14 @@ pub fn add_rms_norm(
     eps: f64,
     offset: f64,
 ) -> Result<Option<(Tensor, Tensor)>> {
-    fn run<T: StorageElement + WithDType>(
-        kernel: &AddRmsNormKernel,
-        tensors: [&Tensor; 3],
-        memory: [&CpuStorage; 3],
-        (eps, offset): (f64, f64),
-    ) -> Result<(Tensor, Tensor)> {
-        let [x, residual, weight] = [0, 1, 2].map(|at| view::<T>(memory[at], tensors[at].layout()));
-        let (shape, device) = (tensors[0].dims(), tensors[0].device());
-        let (out, sum) =
-            kernel.forward_to_vec::<T>(&x?, &residual?, shape, &weight?, eps, offset).map_err(bind_error)?;
-        Ok((Tensor::from_vec(out, shape, device)?, Tensor::from_vec(sum, shape, device)?))
-    }
     let called = "add_rms_norm";
     // The contract has no backward, so a route that tracks a gradient isn't there.
     let Some(Route::Free(kernel)) = route(plan, slot, add_rms_norm_face, called, &[x, residual, weight])? else {
         return Ok(None);
     };
     let (x, residual, weight) = (dense_rows(x)?, dense_rows(residual)?, dense_rows(weight)?);
-    let tensors = [&*x, &*residual, &*weight];
-    let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
-    let memory = [host_memory(&storages[0])?, host_memory(&storages[1])?, host_memory(&storages[2])?];
-    by_dtype!("kernelhub-add-rms-norm", memory[0], run(kernel, tensors, memory, (eps, offset))).map(Some)
+    let [out, sum] = call!(&AddRmsNormOp { kernel, eps, offset }, x, residual, weight)?;
+    Ok(Some((tensor(out), tensor(sum))))
 }
 
 struct LayerNormOp<'a> {
@@ -163,53 +162,16 @@ struct LayerNormOp<'a> {
     eps: f64,
 }
 
-impl LayerNormOp<'_> {
-    fn run(
-        &self,
-        (x, lx): (&CpuStorage, &Layout),
-        (weight, lw): (&CpuStorage, &Layout),
-        bias: Option<(&CpuStorage, &Layout)>,
-    ) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            op: &LayerNormOp<'_>,
-            (x, lx): (&CpuStorage, &Layout),
-            (weight, lw): (&CpuStorage, &Layout),
-            bias: Option<(&CpuStorage, &Layout)>,
-        ) -> Result<(CpuStorage, Shape)> {
-            let (x, weight) = (view::<T>(x, lx)?, view::<T>(weight, lw)?);
-            let bias = bias.map(|(bias, layout)| view::<T>(bias, layout)).transpose()?;
-            let output = op.kernel.forward_to_vec::<T>(&x, lx.dims(), &weight, bias.as_ref(), op.eps);
-            finish(output, lx.shape().clone())
-        }
-        by_dtype!("kernelhub-layer-norm", x, run(self, (x, lx), (weight, lw), bias))
-    }
-}
+impl Call for LayerNormOp<'_> {
+    const NAME: &'static str = "kernelhub-layer-norm";
+    type Output = Output;
 
-impl CustomOp2 for LayerNormOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-layer-norm"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, lx: &Layout, weight: &CpuStorage, lw: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.run((x, lx), (weight, lw), None)
-    }
-}
-
-impl CustomOp3 for LayerNormOp<'_> {
-    fn name(&self) -> &'static str {
-        "kernelhub-layer-norm"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        weight: &CpuStorage,
-        lw: &Layout,
-        bias: &CpuStorage,
-        lb: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.run((x, lx), (weight, lw), Some((bias, lb)))
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        let [x, weight, bias @ ..] = operands else { return Err(broken()) };
+        let bias = bias.first().map(Operand::view::<T>).transpose()?;
+        let (x_view, weight) = (x.view::<T>()?, weight.view::<T>()?);
+        let output = self.kernel.forward_to_vec::<T>(&x_view, x.dims(), &weight, bias.as_ref(), self.eps);
+        finish(output, x.shape().clone())
     }
 }
 
@@ -236,8 +198,8 @@ pub fn layer_norm(
     };
     let (x, weight, op) = (dense_rows(x)?, dense_rows(weight)?, LayerNormOp { kernel, eps });
     match bias {
-        Some(bias) => x.apply_op3_no_bwd(&weight, &*dense_rows(bias)?, &op),
-        None => x.apply_op2_no_bwd(&weight, &op),
+        Some(bias) => call!(&op, x, weight, dense_rows(bias)?),
+        None => call!(&op, x, weight),
     }
-    .map(Some)
+    .map(|output| Some(tensor(output)))
 }

@@ -1,10 +1,10 @@
 //! Matrix products.
 
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 
-use super::{Route, route};
-use crate::bind::{BindError, Element, GatedLinearKernel, LayerKernel, LinearKernel, TensorRef};
-use crate::host::candle::kernels::{StorageElement, by_dtype, dense_rows, finish, view};
+use super::{Route, broken, route};
+use crate::bind::{BindError, GatedLinearKernel, LayerKernel, LinearKernel, TensorRef};
+use crate::host::candle::kernels::{Call, Operand, Output, StorageElement, call, dense_rows, finish, tensor};
 use crate::swap::{Plan, Slot};
 
 fn face(kernel: &LayerKernel) -> Option<&LinearKernel> {
@@ -15,106 +15,47 @@ fn gated_face(kernel: &LayerKernel) -> Option<&GatedLinearKernel> {
     if let LayerKernel::GatedLinear(kernel) = kernel { Some(kernel) } else { None }
 }
 
-/// A kernel of `[..., in]` and a weight of rows of `in` elements.
-trait Multiply {
-    /// Rows of the weight for each output.
-    const ROWS: usize;
+/// A product of `[..., in]` and a weight of rows of `in` elements, by either contract's kernel.
+struct Product<'a, K>(&'a K);
 
-    fn to_vec<T: Element>(
-        &self,
-        x: &TensorRef<'_>,
-        weight: &TensorRef<'_>,
-        bias: Option<&TensorRef<'_>>,
-        shape: &[usize],
-    ) -> std::result::Result<Vec<T>, BindError>;
-}
+impl Call for Product<'_, LinearKernel> {
+    const NAME: &'static str = "kernelhub-linear";
+    type Output = Output;
 
-impl Multiply for LinearKernel {
-    const ROWS: usize = 1;
-
-    fn to_vec<T: Element>(
-        &self,
-        x: &TensorRef<'_>,
-        weight: &TensorRef<'_>,
-        bias: Option<&TensorRef<'_>>,
-        shape: &[usize],
-    ) -> std::result::Result<Vec<T>, BindError> {
-        self.forward_to_vec(x, weight, bias, shape)
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        multiply::<T>(operands, 1, |x, weight, bias, shape| self.0.forward_to_vec(x, weight, bias, shape))
     }
 }
 
-impl Multiply for GatedLinearKernel {
-    const ROWS: usize = 2;
+impl Call for Product<'_, GatedLinearKernel> {
+    const NAME: &'static str = "kernelhub-gated-linear";
+    type Output = Output;
 
-    fn to_vec<T: Element>(
-        &self,
-        x: &TensorRef<'_>,
-        weight: &TensorRef<'_>,
-        bias: Option<&TensorRef<'_>>,
-        shape: &[usize],
-    ) -> std::result::Result<Vec<T>, BindError> {
-        self.forward_to_vec(x, weight, bias, shape)
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<Output> {
+        multiply::<T>(operands, 2, |x, weight, bias, shape| self.0.forward_to_vec(x, weight, bias, shape))
     }
 }
 
-struct ProductOp<'a, K> {
-    kernel: &'a K,
-}
-
-/// The op's name among candle's.
-const NAME: &str = "kernelhub-linear";
-
-impl<K: Multiply> ProductOp<'_, K> {
-    fn run(
-        &self,
-        (x, lx): (&CpuStorage, &Layout),
-        (weight, lw): (&CpuStorage, &Layout),
-        bias: Option<(&CpuStorage, &Layout)>,
-    ) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(
-            kernel: &impl Multiply,
-            (x, lx): (&CpuStorage, &Layout),
-            (weight, lw): (&CpuStorage, &Layout),
-            (bias, per_output): (Option<(&CpuStorage, &Layout)>, usize),
-        ) -> Result<(CpuStorage, Shape)> {
-            let mut shape = lx.dims().to_vec();
-            if let (Some(width), Some(rows)) = (shape.last_mut(), lw.dims().first()) {
-                *width = rows / per_output;
-            }
-            let (x, weight) = (view::<T>(x, lx)?, view::<T>(weight, lw)?);
-            let bias = bias.map(|(bias, layout)| view::<T>(bias, layout)).transpose()?;
-            finish(kernel.to_vec::<T>(&x, &weight, bias.as_ref(), &shape), Shape::from(shape))
-        }
-        by_dtype!(NAME, x, run(self.kernel, (x, lx), (weight, lw), (bias, K::ROWS)))
+/// Runs `product` on `[x, weight]` or `[x, weight, bias]`; the weight has `rows_per_output` rows for each output.
+#[inline]
+fn multiply<T: StorageElement>(
+    operands: &[Operand<'_>],
+    rows_per_output: usize,
+    product: impl FnOnce(
+        &TensorRef<'_>,
+        &TensorRef<'_>,
+        Option<&TensorRef<'_>>,
+        &[usize],
+    ) -> std::result::Result<Vec<T>, BindError>,
+) -> Result<Output> {
+    let [x, weight, bias @ ..] = operands else { return Err(broken()) };
+    let mut shape = x.dims().to_vec();
+    if let (Some(width), Some(rows)) = (shape.last_mut(), weight.dims().first()) {
+        *width = rows / rows_per_output;
     }
-}
-
-impl<K: Multiply> CustomOp2 for ProductOp<'_, K> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, lx: &Layout, weight: &CpuStorage, lw: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.run((x, lx), (weight, lw), None)
-    }
-}
-
-impl<K: Multiply> CustomOp3 for ProductOp<'_, K> {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        weight: &CpuStorage,
-        lw: &Layout,
-        bias: &CpuStorage,
-        lb: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.run((x, lx), (weight, lw), Some((bias, lb)))
-    }
+    let bias = bias.first().map(Operand::view::<T>).transpose()?;
+    let output = product(&x.view::<T>()?, &weight.view::<T>()?, bias.as_ref(), &shape);
+    finish(output, Shape::from(shape))
 }
 
 /// `x · weightᵀ + bias`, for a slot of [`Contract::Linear`](crate::bind::Contract::Linear).
@@ -127,7 +68,7 @@ impl<K: Multiply> CustomOp3 for ProductOp<'_, K> {
 pub fn linear(plan: &Plan, slot: &Slot, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Option<Tensor>> {
     let tensors = [x, weight, bias.unwrap_or(weight)];
     let Some(Route::Free(kernel)) = route(plan, slot, face, "linear", &tensors)? else { return Ok(None) };
-    multiply(kernel, x, weight, bias).map(Some)
+    run(&Product(kernel), x, weight, bias).map(Some)
 }
 
 /// `activation(x · gateᵀ + gate_bias) * (x · upᵀ + up_bias)`, for a slot of
@@ -150,13 +91,15 @@ pub fn gated_linear(
     let Some(Route::Free(kernel)) = route(plan, slot, gated_face, "gated_linear", &tensors)? else {
         return Ok(None);
     };
-    multiply(kernel, x, weight, bias).map(Some)
+    run(&Product(kernel), x, weight, bias).map(Some)
 }
 
-fn multiply(kernel: &impl Multiply, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    let (x, weight, op) = (dense_rows(x)?, dense_rows(weight)?, ProductOp { kernel });
+/// Rows of `x` and of the weight that are no neighbours are made so.
+fn run(product: &impl Call<Output = Output>, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let (x, weight) = (dense_rows(x)?, dense_rows(weight)?);
     match bias {
-        Some(bias) => x.apply_op3_no_bwd(&weight, &*dense_rows(bias)?, &op),
-        None => x.apply_op2_no_bwd(&weight, &op),
+        Some(bias) => call!(product, x, weight, dense_rows(bias)?),
+        None => call!(product, x, weight),
     }
+    .map(tensor)
 }

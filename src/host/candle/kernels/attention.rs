@@ -1,48 +1,19 @@
-//! Attention as candle custom operations.
+//! Calls of attention.
 
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{Error, Result, Shape, Tensor};
 
-use super::{StorageElement, dense_rows, finish, view};
+use super::{Call, Operand, Output, StorageElement, dense_rows, finish, tensor};
 use crate::bind::{
     AttentionKernel, AttentionOptions, AttentionPagedKernel, AttentionVarlenKernel, PagedKeys, TensorRef,
 };
 
-/// A tensor's memory and how it lies there.
-type Operand<'a> = (&'a CpuStorage, &'a Layout);
-
-/// A kind of attention over three tensors.
-trait Attend {
-    const NAME: &'static str;
-
-    fn run<T: StorageElement>(&self, q: Operand<'_>, k: Operand<'_>, v: Operand<'_>) -> Result<(CpuStorage, Shape)>;
+fn apply(kernel: &impl Call<Output = Output>, [q, k, v]: [&Tensor; 3]) -> Result<Tensor> {
+    call!(kernel, dense_rows(q)?, dense_rows(k)?, dense_rows(v)?).map(tensor)
 }
 
-struct AttendOp<'a, A>(&'a A);
-
-impl<A: Attend> CustomOp3 for AttendOp<'_, A> {
-    fn name(&self) -> &'static str {
-        A::NAME
-    }
-
-    fn cpu_fwd(
-        &self,
-        q: &CpuStorage,
-        lq: &Layout,
-        k: &CpuStorage,
-        lk: &Layout,
-        v: &CpuStorage,
-        lv: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        fn run<T: StorageElement>(op: &impl Attend, [q, k, v]: [Operand<'_>; 3]) -> Result<(CpuStorage, Shape)> {
-            op.run::<T>(q, k, v)
-        }
-        by_dtype!(self.name(), q, run(self.0, [(q, lq), (k, lk), (v, lv)]))
-    }
-}
-
-fn apply(op: &impl Attend, [q, k, v]: [&Tensor; 3]) -> Result<Tensor> {
-    let (q, k, v) = (dense_rows(q)?, dense_rows(k)?, dense_rows(v)?);
-    q.apply_op3_no_bwd(&k, &v, &AttendOp(op))
+/// The three tensors of attention.
+fn operands<'a, 'b>(operands: &'b [Operand<'a>]) -> Result<&'b [Operand<'a>; 3]> {
+    operands.try_into().map_err(|_| Error::Msg("internal: attention has three operands".to_owned()))
 }
 
 struct Dense<'a> {
@@ -50,13 +21,15 @@ struct Dense<'a> {
     options: AttentionOptions,
 }
 
-impl Attend for Dense<'_> {
+impl Call for Dense<'_> {
     const NAME: &'static str = "kernelhub-attention";
+    type Output = Output;
 
-    fn run<T: StorageElement>(&self, q: Operand<'_>, k: Operand<'_>, v: Operand<'_>) -> Result<(CpuStorage, Shape)> {
-        let (batch, heads, q_len, head_dim) = q.1.shape().dims4()?;
+    fn call<T: StorageElement>(&self, inputs: &[Operand<'_>]) -> Result<Output> {
+        let [q, k, v] = operands(inputs)?;
+        let (batch, heads, q_len, head_dim) = q.shape().dims4()?;
         let shape = [batch, q_len, heads, head_dim];
-        let (q, k, v) = (view::<T>(q.0, q.1)?, view::<T>(k.0, k.1)?, view::<T>(v.0, v.1)?);
+        let (q, k, v) = (q.view::<T>()?, k.view::<T>()?, v.view::<T>()?);
         let output = self.kernel.forward_to_vec::<T>(&q, &k, &v, &shape, &self.options);
         finish(output, Shape::from((batch, q_len, heads * head_dim)))
     }
@@ -78,12 +51,14 @@ struct Varlen<'a> {
     options: AttentionOptions,
 }
 
-impl Attend for Varlen<'_> {
+impl Call for Varlen<'_> {
     const NAME: &'static str = "kernelhub-attention-varlen";
+    type Output = Output;
 
-    fn run<T: StorageElement>(&self, q: Operand<'_>, k: Operand<'_>, v: Operand<'_>) -> Result<(CpuStorage, Shape)> {
-        let (total, heads, head_dim) = q.1.shape().dims3()?;
-        let (q, k, v) = (view::<T>(q.0, q.1)?, view::<T>(k.0, k.1)?, view::<T>(v.0, v.1)?);
+    fn call<T: StorageElement>(&self, inputs: &[Operand<'_>]) -> Result<Output> {
+        let [q, k, v] = operands(inputs)?;
+        let (total, heads, head_dim) = q.shape().dims3()?;
+        let (q, k, v) = (q.view::<T>()?, k.view::<T>()?, v.view::<T>()?);
         let counts = self.starts.map(|starts| [starts.len()]);
         let starts = |of: usize| TensorRef::indices(self.starts[of], &counts[of]).map_err(candle_core::Error::wrap);
         let (of_q, of_k) = (starts(0)?, starts(1)?);
@@ -112,12 +87,14 @@ struct Paged<'a> {
     options: AttentionOptions,
 }
 
-impl Attend for Paged<'_> {
+impl Call for Paged<'_> {
     const NAME: &'static str = "kernelhub-attention-paged";
+    type Output = Output;
 
-    fn run<T: StorageElement>(&self, q: Operand<'_>, k: Operand<'_>, v: Operand<'_>) -> Result<(CpuStorage, Shape)> {
-        let (batch, heads, q_len, head_dim) = q.1.shape().dims4()?;
-        let (q, k, v) = (view::<T>(q.0, q.1)?, view::<T>(k.0, k.1)?, view::<T>(v.0, v.1)?);
+    fn call<T: StorageElement>(&self, inputs: &[Operand<'_>]) -> Result<Output> {
+        let [q, k, v] = operands(inputs)?;
+        let (batch, heads, q_len, head_dim) = q.shape().dims4()?;
+        let (q, k, v) = (q.view::<T>()?, k.view::<T>()?, v.view::<T>()?);
         let blocks = self.table.len().checked_div(batch).unwrap_or(0);
         let (table_shape, lengths_shape) = ([batch, blocks], [batch]);
         let table = TensorRef::indices(self.table, &table_shape).map_err(candle_core::Error::wrap)?;
