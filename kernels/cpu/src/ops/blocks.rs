@@ -44,6 +44,11 @@ impl Plan {
         }
     }
 
+    /// Whether a row is read before the one in front of it is written.
+    pub(super) fn reads_ahead(self) -> bool {
+        self.reads_ahead
+    }
+
     /// The same, one row at a time.
     pub(super) fn by_row(self) -> Self {
         Self { most: 1, ..self }

@@ -98,8 +98,13 @@ fn run<E: Element, W: Element, const OFFSET: bool>(
 unsafe impl<E: Element, W: Element, const OFFSET: bool> Job for RmsNorm<E, W, OFFSET> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
-        // SAFETY: see above.
-        unsafe { blocks::run(s, self, &self.rows, items, self.plan) };
+        if E::IS_F32 && self.plan.reads_ahead() && !self.stream {
+            // SAFETY: see above.
+            unsafe { self.interleaved(s, items) };
+        } else {
+            // SAFETY: likewise.
+            unsafe { blocks::run(s, self, &self.rows, items, self.plan) };
+        }
         if self.stream {
             s.fence();
         }
@@ -205,5 +210,96 @@ impl<E: Element, W: Element, const OFFSET: bool> RmsNorm<E, W, OFFSET> {
             }
             end = hidden;
         }
+    }
+
+    /// Short rows of f32, which are computed with faster than a near cache gives them: a row is read while the one before
+    /// it is written, so that the cache does both at once.
+    ///
+    /// # Safety
+    /// Rows of one output lie apart from other rows of the input.
+    #[inline(always)]
+    unsafe fn interleaved<S: Simd>(&self, s: S, items: Range<usize>) {
+        let mut cursor = self.rows.cursor(items.start);
+        // SAFETY: the cursor is at a row.
+        let squares = unsafe { self.read(s, cursor.offsets, 0) };
+        let mut factor = self.of_squares(s, cursor.offsets, squares[0]);
+        for item in items.clone() {
+            let row = cursor.offsets;
+            cursor.advance();
+            if item + 1 == items.end {
+                // SAFETY: the row was read.
+                unsafe { self.write(s, [row], [factor], [row], 0) };
+            } else {
+                // SAFETY: likewise; the cursor is at the next one.
+                let squares = unsafe { self.write_and_read(s, row, factor, cursor.offsets[1]) };
+                factor = self.of_squares(s, cursor.offsets, squares);
+            }
+        }
+    }
+
+    /// The factor of a row, whose squares are the lanes of `squares`, to the bits of a block.
+    #[inline(always)]
+    fn of_squares<S: Simd>(&self, s: S, row: [isize; 2], squares: S::V) -> f32 {
+        let [sum, ..] = s.sum4([squares, s.splat(0.0), s.splat(0.0), s.splat(0.0)]);
+        // SAFETY: the offsets are those of a row.
+        unsafe { self.whole(s, row, [sum], 0) }
+    }
+
+    /// Writes a row, and gives the squares of the one at `next`, as [`squares`] does.
+    ///
+    /// # Safety
+    /// Both are offsets of rows.
+    #[inline(always)]
+    unsafe fn write_and_read<S: Simd>(&self, s: S, [to, from]: [isize; 2], factor: f32, next: isize) -> S::V {
+        // SAFETY: the row's offset lies inside the checked tensor.
+        let (x, next, out) = unsafe { (self.x.offset(from), self.x.offset(next), self.out.offset(to)) };
+        let (pair, hidden) = (2 * S::LANES, self.hidden);
+        let (factor, offset) = (s.splat(factor), s.splat(self.offset));
+        let (mut sums, mut i) = ([s.splat(0.0); 4], 0);
+        while i + 2 * pair <= hidden {
+            for step in 0..2 {
+                let i = i + step * pair;
+                // Of four sums, the pairs of f32 go to two by turns.
+                // SAFETY: `i + 2 * LANES <= hidden`.
+                unsafe { E::square2(s, next.add(i), &mut sums, step) };
+                // SAFETY: likewise.
+                let [a, b] = unsafe { load2_as::<S, E, W>(s, x.add(i)) };
+                // SAFETY: likewise.
+                let [mut v, mut w] = unsafe { W::load2(s, self.weight.add(i)) };
+                if OFFSET {
+                    (v, w) = (s.add(v, offset), s.add(w, offset));
+                }
+                let values = [s.mul(s.mul(a, factor), v), s.mul(s.mul(b, factor), w)];
+                // SAFETY: likewise.
+                unsafe { store2_as::<S, E, W>(s, out.add(i), values, false) };
+            }
+            i += 2 * pair;
+        }
+        if i + pair <= hidden {
+            // SAFETY: `i + 2 * LANES <= hidden`.
+            unsafe { E::square2(s, next.add(i), &mut sums, 0) };
+        }
+        let mut j = hidden - (hidden - i) % pair;
+        while j < hidden {
+            let count = S::LANES.min(hidden - j);
+            // SAFETY: `count` elements stand at `j`.
+            let value = unsafe { load(s, next.add(j), count) };
+            sums[0] = s.fma(value, value, sums[0]);
+            j += count;
+        }
+        while i < hidden {
+            let count = S::LANES.min(hidden - i);
+            // SAFETY: `count` elements stand at `i`.
+            let mut weight = unsafe { load(s, self.weight.add(i), count) };
+            if OFFSET {
+                weight = s.add(weight, offset);
+            }
+            // SAFETY: likewise.
+            let value = unsafe { load(s, x.add(i), count) };
+            // SAFETY: likewise.
+            unsafe { store(s, out.add(i), s.mul(s.mul(value, factor), weight), count) };
+            i += count;
+        }
+        s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))
     }
 }
