@@ -6,7 +6,7 @@ mod parameters;
 
 pub(super) use parameters::{
     ADD_RMS_NORM, ATTENTION, ATTENTION_PAGED, ATTENTION_VARLEN, LAYER_NORM, LINEAR, MAX_PARAMETERS, RMS_NORM,
-    RMS_NORM_BACKWARD, index_of,
+    RMS_NORM_BACKWARD, ROTARY, index_of,
 };
 pub use parameters::{Parameter, ParameterKind};
 
@@ -102,6 +102,10 @@ pub enum Contract {
     ///
     /// `x1`, `x2`, `out1`, `out2`: `[batch, seq, heads, head_dim / 2]`, strided; `cos`, `sin`: the same shape with
     /// stride 0 where they do not vary. Half-split and interleaved styles differ in the strides of the halves alone.
+    ///
+    /// A function may take a second tensor, which the same tables turn, such as keys beside queries: `y1`, `y2`, `y_out1`,
+    /// `y_out2`: `[batch, seq, other heads, head_dim / 2]`, all or none of them. It is given the tables as `[seq,
+    /// head_dim / 2]`.
     ///
     /// It is its own backward: turning a gradient back (`conj`) is the exact gradient for `x`.
     Rotary,

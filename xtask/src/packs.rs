@@ -32,7 +32,12 @@ pub(crate) static PACKS: [Pack; 9] = [
         shaders: &["rms_norm.wgsl"],
     },
     Pack { name: "layer-norm", description: "LayerNorm", functions: &["layer_norm"], shaders: &[] },
-    Pack { name: "rotary", description: "Rotary position embedding", functions: &["apply_rotary"], shaders: &[] },
+    Pack {
+        name: "rotary",
+        description: "Rotary position embedding",
+        functions: &["apply_rotary", "apply_rotary_pair"],
+        shaders: &[],
+    },
     Pack {
         name: "activation",
         description: "Activations, plain and gated",

@@ -22,9 +22,9 @@ use std::time::Instant;
 use half::{bf16, f16};
 use kernelhub_abi::{DLDataType, DLDevice, DLTensor, PackedFn, ParallelBodyFn, TVMFFIAny, device_type, dtype_code};
 use kernelhub_cpu::{
-    Level, add_rms_norm, apply_rotary, cross_entropy, cross_entropy_backward, embedding, flash_attn, force_level, gelu,
-    gelu_and_mul, gelu_tanh, kernelhub_set_parallel_for, layer_norm, linear, rms_norm, rms_norm_backward,
-    rms_norm_with_offset, silu_and_mul, silu_and_mul_backward, softmax,
+    Level, add_rms_norm, apply_rotary, apply_rotary_pair, cross_entropy, cross_entropy_backward, embedding, flash_attn,
+    force_level, gelu, gelu_and_mul, gelu_tanh, kernelhub_set_parallel_for, layer_norm, linear, rms_norm,
+    rms_norm_backward, rms_norm_with_offset, silu_and_mul, silu_and_mul_backward, softmax,
 };
 
 struct Tensor {
@@ -148,31 +148,7 @@ fn main() {
             let amount = 3.0 * bytes * (rows * width) as f64;
             print(&format!("silu_and_mul [{rows}, {width}]"), dtype, micros, amount, "GB/s");
         }
-        for [heads, seq, dim] in [[9, 1, 64], [9, 512, 64], [32, 2048, 128]] {
-            if !wanted("apply_rotary") {
-                break;
-            }
-            let half = dim / 2;
-            let make = || Tensor::new(dtype, &[1, heads, seq, dim]).swap(1, 2);
-            let (mut x, mut y, mut out, mut out2) = (make(), make(), make(), make());
-            let (mut cos, mut sin) = (Tensor::new(dtype, &[seq, half]), Tensor::new(dtype, &[seq, half]));
-            // The second halves live in copies of their own here, at the same distance.
-            let tensors = &mut [
-                x.raw(0, half),
-                y.raw(half as usize, half),
-                cos.whole(),
-                sin.whole(),
-                out.raw(0, half),
-                out2.raw(half as usize, half),
-            ];
-            let x_data = tensors[0].data;
-            tensors[1].data = x_data;
-            let out_data = tensors[4].data;
-            tensors[5].data = out_data;
-            let micros = time(apply_rotary, tensors, &[TVMFFIAny::bool(false)]);
-            let amount = 2.0 * bytes * (heads * seq * dim) as f64;
-            print(&format!("apply_rotary [1, {heads}, {seq}, {dim}]"), dtype, micros, amount, "GB/s");
-        }
+        rotary(dtype, bytes, &wanted);
         for [heads, kv_heads, dim, q_len, kv_len] in [
             [9, 3, 64, 1, 512],
             [9, 3, 64, 1, 4096],
@@ -219,6 +195,39 @@ fn norms(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
         run("rms_norm_backward", rms_norm_backward, &mut [a, v, b, c, w], &[eps, offset], 3.0);
         run("layer_norm", layer_norm, &mut [a, b, w, v], &[eps], 2.0);
         run("softmax", softmax, &mut [a, b], &[], 2.0);
+    }
+}
+
+/// Queries and keys, in two calls and in one.
+fn rotary(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
+    for [heads, kv_heads, seq, dim] in [[9, 3, 1, 64], [9, 3, 32, 64], [32, 8, 512, 64], [32, 8, 2048, 128]] {
+        if !wanted("apply_rotary") {
+            break;
+        }
+        let half = dim / 2;
+        // The second half of a tensor begins `half` elements behind the first.
+        let halves = |tensor: &mut Tensor| {
+            let (first, mut second) = (tensor.raw(0, half), tensor.raw(half as usize, half));
+            second.data = first.data;
+            [first, second]
+        };
+        let make = |heads| Tensor::new(dtype, &[1, heads, seq, dim]).swap(1, 2);
+        let (mut q, mut k, mut q_out, mut k_out) = (make(heads), make(kv_heads), make(heads), make(kv_heads));
+        let (mut cos, mut sin) = (Tensor::new(dtype, &[seq, half]), Tensor::new(dtype, &[seq, half]));
+        let (cos, sin) = (cos.whole(), sin.whole());
+        let [[q1, q2], [k1, k2]] = [halves(&mut q), halves(&mut k)];
+        let [[q3, q4], [k3, k4]] = [halves(&mut q_out), halves(&mut k_out)];
+        let flag = [TVMFFIAny::bool(false)];
+        let of_q = time(apply_rotary, &mut [q1, q2, cos, sin, q3, q4], &flag);
+        let of_k = time(apply_rotary, &mut [k1, k2, cos, sin, k3, k4], &flag);
+        let mut others = [k1, k2, k3, k4];
+        let [a, b, c, d] = &mut others;
+        let tail = [flag[0], TVMFFIAny::tensor(a), TVMFFIAny::tensor(b), TVMFFIAny::tensor(c), TVMFFIAny::tensor(d)];
+        let both = time(apply_rotary_pair, &mut [q1, q2, cos, sin, q3, q4], &tail);
+        let amount = 2.0 * bytes * ((heads + kv_heads) * seq * dim) as f64;
+        let name = |what: &str| format!("apply_rotary{what} {heads}/{kv_heads} x {seq} x {dim}");
+        print(&name(" twice"), dtype, [of_q[0] + of_k[0], of_q[1] + of_k[1]], amount, "GB/s");
+        print(&name("_pair"), dtype, both, amount, "GB/s");
     }
 }
 

@@ -62,6 +62,14 @@ export!(
     "`apply_rotary(x1, x2, cos, sin, out1, out2, conj)`: rotates the pairs `(x1, x2)`; backwards where `conj` is set."
 );
 export!(
+    "rotary",
+    apply_rotary_pair,
+    "__tvm_ffi_apply_rotary_pair",
+    ["x1", "x2", "cos", "sin", "out1", "out2", "conj", "y1", "y2", "y_out1", "y_out2"],
+    crate::ops::rotary::call_pair,
+    "`apply_rotary` of two tensors at once, such as queries and keys; or of the first alone, where the others are None."
+);
+export!(
     "activation",
     silu_and_mul,
     "__tvm_ffi_silu_and_mul",

@@ -1,6 +1,6 @@
 //! The parameter tables of the contracts.
 
-use ParameterKind::{Bool, Float, Input, Int, OptionalInput, Output};
+use ParameterKind::{Bool, Float, Input, Int, OptionalInput, OptionalOutput, Output};
 
 /// Most parameters that a contract has.
 pub(in crate::bind) const MAX_PARAMETERS: usize = 16;
@@ -24,6 +24,8 @@ pub enum ParameterKind {
     Input,
     /// A tensor that the function reads, or None.
     OptionalInput,
+    /// A tensor that the function writes, or None.
+    OptionalOutput,
     /// A floating-point number.
     Float {
         /// What a function that does not take the parameter computes with; `None`: every function takes it.
@@ -42,7 +44,7 @@ impl ParameterKind {
     /// Whether a binding may leave the parameter out.
     #[must_use]
     pub const fn is_optional(self) -> bool {
-        matches!(self, OptionalInput) || self.is_optional_scalar()
+        matches!(self, OptionalInput | OptionalOutput) || self.is_optional_scalar()
     }
 
     #[must_use]
@@ -85,6 +87,10 @@ const fn optional_input(name: &'static str) -> Parameter {
     Parameter { name, kind: OptionalInput }
 }
 
+const fn optional_output(name: &'static str) -> Parameter {
+    Parameter { name, kind: OptionalOutput }
+}
+
 const fn float(name: &'static str) -> Parameter {
     Parameter { name, kind: Float { default: None } }
 }
@@ -120,8 +126,19 @@ pub(in crate::bind) const ADD_RMS_NORM: &[Parameter] = &[
 ];
 pub(in crate::bind) const LAYER_NORM: &[Parameter] =
     &[output("out"), input("x"), input("weight"), optional_input("bias"), float("eps")];
-pub(in crate::bind) const ROTARY: &[Parameter] =
-    &[input("x1"), input("x2"), input("cos"), input("sin"), output("out1"), output("out2"), flag("conj")];
+pub(in crate::bind) const ROTARY: &[Parameter] = &[
+    input("x1"),
+    input("x2"),
+    input("cos"),
+    input("sin"),
+    output("out1"),
+    output("out2"),
+    flag("conj"),
+    optional_input("y1"),
+    optional_input("y2"),
+    optional_output("y_out1"),
+    optional_output("y_out2"),
+];
 pub(in crate::bind) const ACTIVATION: &[Parameter] = &[output("out"), input("x")];
 pub(in crate::bind) const SOFTMAX: &[Parameter] = &[output("out"), input("x")];
 pub(in crate::bind) const GATED_ACTIVATION: &[Parameter] = &[output("out"), input("x")];

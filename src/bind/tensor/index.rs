@@ -43,19 +43,6 @@ impl<'a> TensorRef<'a> {
 }
 
 impl View<'_> {
-    /// Whether the elements stand one after another in row-major order.
-    pub(in crate::bind) fn is_row_major(&self) -> bool {
-        if self.shape().contains(&0) {
-            return true;
-        }
-        let mut expected = 1;
-        self.shape().iter().zip(&*self.strides()).rev().all(|(extent, stride)| {
-            let fits = *extent == 1 || *stride == expected;
-            expected *= *extent;
-            fits
-        })
-    }
-
     /// The first answer of `find` for the position and value of an index, in row-major order. The view is row-major.
     ///
     /// # Panics

@@ -137,6 +137,19 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether the elements stand one after another in row-major order.
+    pub(in crate::bind) fn is_row_major(&self) -> bool {
+        if matches!(self.strides, Strides::RowMajor) || self.shape().contains(&0) {
+            return true;
+        }
+        let mut expected = 1;
+        self.shape().iter().zip(&*self.strides()).rev().all(|(extent, stride)| {
+            let fits = *extent == 1 || *stride == expected;
+            expected *= *extent;
+            fits
+        })
+    }
+
     /// The stride of the last axis; 1 without axes.
     #[inline]
     pub(in crate::bind) fn last_stride(&self) -> i64 {
@@ -150,9 +163,8 @@ impl<'a> View<'a> {
         self.data.addr()
     }
 
-    /// The view as an argument of a call.
     #[inline]
-    pub(in crate::bind) fn dl_tensor(&self) -> TensorArgument<'_> {
+    fn dl_dtype(&self) -> DLDataType {
         let (code, bits) = match self.dtype {
             DType::Bf16 => (dtype_code::BFLOAT, 16),
             DType::F16 => (dtype_code::FLOAT, 16),
@@ -164,6 +176,12 @@ impl<'a> View<'a> {
             DType::I8 => (dtype_code::INT, 8),
             DType::U8 => (dtype_code::UINT, 8),
         };
+        DLDataType { code, bits, lanes: 1 }
+    }
+
+    /// The view as an argument of a call.
+    #[inline]
+    pub(in crate::bind) fn dl_tensor(&self) -> TensorArgument<'_> {
         let shape = self.shape();
         let strides = match &self.strides {
             Strides::RowMajor => std::ptr::null_mut(),
@@ -175,7 +193,7 @@ impl<'a> View<'a> {
             data: self.data,
             device: DLDevice { device_type: device_type::CPU, device_id: 0 },
             ndim,
-            dtype: DLDataType { code, bits, lanes: 1 },
+            dtype: self.dl_dtype(),
             shape: shape.as_ptr().cast_mut(),
             strides,
             byte_offset: 0,
@@ -209,10 +227,63 @@ impl<'a> View<'a> {
         half
     }
 
+    /// The halves of `[batch, heads, seq, head_dim]` as `[batch, seq, heads, head_dim / 2]`: see [`Self::half`]. Both
+    /// have the same extents and strides, which are written once.
+    ///
+    /// # Panics
+    /// When the rank is not four: callers check it first.
+    #[inline]
+    pub(in crate::bind) fn halves_of_heads(&self, interleaved: bool) -> Halves {
+        let [batch, heads, seq, head_dim] = *self.shape() else { panic!("internal: only rank-4 views have heads") };
+        let mut strides = [0; 4];
+        match &self.strides {
+            Strides::RowMajor => row_major_strides(self.shape(), |axis, stride| strides[axis] = stride),
+            Strides::Given(given) => strides.copy_from_slice(given),
+        }
+        let [of_batch, of_head, of_seq, last] = strides;
+        let (half, step) = (head_dim / 2, if interleaved { 2 * last } else { last });
+        // Extents and strides were made from `usize`.
+        let second = usize::try_from(if interleaved { last } else { half * last }).unwrap_or_default();
+        // Wrapping: for an empty view the offset is never used as an address.
+        let second = self.data.wrapping_byte_add(second.wrapping_mul(self.dtype.size_in_bytes()));
+        Halves {
+            data: [self.data, second],
+            dtype: self.dl_dtype(),
+            shape: [batch, seq, heads, half],
+            strides: [of_batch, of_seq, of_head, step],
+        }
+    }
+
     /// A stride-0 axis of extent `extent` put before axis `at`.
     pub(in crate::bind) fn broadcast(&self, at: usize, extent: i64) -> Self {
         let strides = Strides::Given(self.strides().with_axis(at, 0));
         Self { shape: self.shape.with_axis(at, extent), strides, ..*self }
+    }
+}
+
+/// Both halves of the heads of a tensor.
+#[derive(Debug)]
+pub(in crate::bind) struct Halves {
+    data: [*mut c_void; 2],
+    dtype: DLDataType,
+    shape: [i64; 4],
+    strides: [i64; 4],
+}
+
+impl Halves {
+    /// The halves as arguments of a call, whose values are valid while both stand where they are.
+    #[inline]
+    pub(in crate::bind) fn dl_tensors(&mut self) -> [DLTensor; 2] {
+        let half = |data| DLTensor {
+            data,
+            device: DLDevice { device_type: device_type::CPU, device_id: 0 },
+            ndim: 4,
+            dtype: self.dtype,
+            shape: self.shape.as_mut_ptr(),
+            strides: self.strides.as_mut_ptr(),
+            byte_offset: 0,
+        };
+        self.data.map(half)
     }
 }
 

@@ -36,7 +36,7 @@ pub use activation::{activation, gated_activation, softmax};
 pub use loss::cross_entropy;
 pub use norm::{add_rms_norm, layer_norm, rms_norm};
 pub use product::{gated_linear, linear};
-pub use rotary::rotary;
+pub use rotary::{rotary, rotary_pair};
 pub use table::embedding;
 
 /// How a call reaches its kernel.

@@ -68,9 +68,15 @@ impl RotaryEmbedding {
     /// # Errors
     /// A [`LayerError`] when the tables end before `offset + seq`.
     pub fn rows(&self, offset: usize, seq: usize) -> Result<(Tensor, Tensor)> {
+        self.check_positions(offset, seq)?;
+        Ok((self.cos.narrow(0, offset, seq)?, self.sin.narrow(0, offset, seq)?))
+    }
+
+    /// Refuses positions beyond the tables.
+    fn check_positions(&self, offset: usize, seq: usize) -> Result<()> {
         let maximum = self.cos.dim(0)?;
         match offset.checked_add(seq) {
-            Some(end) if end <= maximum => Ok((self.cos.narrow(0, offset, seq)?, self.sin.narrow(0, offset, seq)?)),
+            Some(end) if end <= maximum => Ok(()),
             end => {
                 let end = end.unwrap_or(usize::MAX);
                 Err(LayerError::Positions { layer: LAYER, start: offset, end, maximum }.into())
@@ -93,6 +99,12 @@ impl RotaryEmbedding {
     /// As [`forward`](Self::forward).
     pub fn forward_in(&self, plan: &Plan, q: &Tensor, k: &Tensor, offset: usize) -> Result<(Tensor, Tensor)> {
         let seq = self.check(q, k)?;
+        self.check_positions(offset, seq)?;
+        // Whole tables: a view of some rows would take as long to make as the rotation of one position.
+        let pair = call::rotary_pair(plan, &self.slot, [q, k], [&self.cos, &self.sin], offset, self.style)?;
+        if let Some(turned) = pair {
+            return Ok(turned);
+        }
         let (cos, sin) = self.rows(offset, seq)?;
         let by_kernel = |x| call::rotary(plan, &self.slot, x, [&cos, &sin], self.style);
         if let Some(turned_q) = by_kernel(q)?
@@ -132,10 +144,10 @@ impl RotaryEmbedding {
         let head_dim = 2 * self.cos.dim(1)?;
         let mut positions = None;
         for (tensor, x) in [("q", q), ("k", k)] {
-            let actual = x.dims().to_vec();
             let fits =
-                matches!(actual[..], [_, _, seq, last] if last == head_dim && *positions.get_or_insert(seq) == seq);
+                matches!(*x.dims(), [_, _, seq, last] if last == head_dim && *positions.get_or_insert(seq) == seq);
             if !fits {
+                let actual = x.dims().to_vec();
                 let seq = positions.map_or_else(|| "seq".to_owned(), |seq| seq.to_string());
                 let expected = format!("[batch, heads, {seq}, {head_dim}]");
                 return Err(LayerError::Shape { layer: LAYER, tensor, expected, actual }.into());

@@ -180,6 +180,34 @@ fn rotary_checks_every_argument() {
 }
 
 #[test]
+fn a_pair_is_turned_in_two_calls_by_a_function_of_one_tensor() {
+    let kernel = counting(ROTARY, "pair", "");
+    let LayerKernel::Rotary(kernel) = &*kernel else { panic!("{kernel:?}") };
+    let run = |out: &[usize], x: TensorRef<'_>, y_out: &[usize], y: TensorRef<'_>| {
+        let mut second = f32::NAN;
+        let first = with_output(out, |out| {
+            second = with_output(y_out, |y_out| {
+                let (cos, sin) = (ones(&[3, 1]), ones(&[3, 1]));
+                kernel.forward_pair([out, y_out], [&x, &y], &cos, &sin, RotaryStyle::HalfSplit)
+            })?;
+            Ok(())
+        })?;
+        Ok((first, second))
+    };
+    let (shape, other) = (&[1, 2, 3, 2][..], &[1, 1, 3, 2][..]);
+    let wrong =
+        |outcome: Result<(f32, f32), BindError>, name, kind| refused(outcome.map(|(first, _)| first), name, kind);
+    wrong(run(shape, ones(shape), other, brains(other)), "y", Dtype);
+    wrong(run(shape, ones(shape), &[1, 2, 3, 2], ones(other)), "y_out", Shape);
+    wrong(run(shape, ones(shape), &[1, 1, 4, 2], ones(&[1, 1, 4, 2])), "cos", Shape);
+    wrong(run(shape, ones(shape), &[2, 1, 3, 2], ones(&[2, 1, 3, 2])), "y", Shape);
+    wrong(run(shape, ones(shape), &[1, 3, 2], ones(&[1, 3, 2])), "y", Shape);
+    wrong(run(&[1, 3, 2, 2], ones(shape), other, ones(other)), "out", Shape);
+    let (first, second) = run(shape, ones(shape), other, ones(other)).unwrap();
+    assert_eq!((first, second), (1.0, 2.0), "no refused call came through");
+}
+
+#[test]
 fn rotary_aligns_the_halves_that_the_kernel_is_given() {
     let kernel = counting(ROTARY, "alignment", "limits = { alignment_bytes = 16 }\n");
     let LayerKernel::Rotary(kernel) = &*kernel else { panic!("{kernel:?}") };

@@ -52,6 +52,40 @@ fn check_all<T: Number>(kernel: &RotaryKernel) {
     }
 }
 
+/// A pair has the bits of two tensors, whatever their heads and strides are.
+fn check_pairs<T: Number>(kernel: &RotaryKernel) {
+    for style in [RotaryStyle::HalfSplit, RotaryStyle::Interleaved] {
+        for (q, k) in [
+            (View::<T>::contiguous(1, &[1, 9, 1, 64]), View::<T>::contiguous(2, &[1, 3, 1, 64])),
+            (View::contiguous(3, &[2, 4, 70, 10]), View::strided(4, &[2, 1, 70, 10], &[700, 700, 10, 1])),
+            (View::strided(5, &[2, 3, 4, 10], &[120, 10, 30, 1]), View::contiguous(6, &[2, 5, 4, 10])),
+            (View::contiguous(7, &[1, 0, 4, 10]), View::contiguous(8, &[1, 2, 4, 10])),
+            (View::contiguous(9, &[1, 2, 4, 10]), View::contiguous(10, &[1, 0, 4, 10])),
+            (View::contiguous(11, &[1, 2, 0, 8]), View::contiguous(12, &[1, 2, 0, 8])),
+        ] {
+            let half = q.shape[3] / 2;
+            let tables = [13, 14].map(|seed| View::<T>::contiguous(seed, &[q.shape[2], half]));
+            let [cos, sin] = [tables[0].tensor(), tables[1].tensor()];
+            let alone = |x: &View<T>| kernel.forward_to_vec::<T>(&x.tensor(), &x.shape, &cos, &sin, style).unwrap();
+            let tensors = [&q.tensor(), &k.tensor()];
+            let pair = kernel.forward_pair_to_vec::<T>(tensors, [&q.shape, &k.shape], &cos, &sin, style).unwrap();
+            for (pair, alone) in [(pair.0, alone(&q)), (pair.1, alone(&k))] {
+                let numbers = |all: Vec<T>| all.into_iter().map(Number::wide).collect::<Vec<_>>();
+                assert_eq!(numbers(pair), numbers(alone), "{style:?} {:?} and {:?}", q.shape, k.shape);
+            }
+        }
+    }
+}
+
+#[test]
+fn apply_rotary_of_a_pair() {
+    let Some(hub) = embedded::hub() else { return };
+    let kernel = embedded::layer(hub, "rotary", "RotaryEmbedding");
+    let LayerKernel::Rotary(kernel) = &*kernel else { panic!("{kernel:?}") };
+    assert_eq!(kernel.meta().identity.function, "apply_rotary_pair");
+    for_each_dtype!(check_pairs(kernel));
+}
+
 #[test]
 fn apply_rotary() {
     let Some(hub) = embedded::hub() else { return };

@@ -116,9 +116,14 @@ impl Args<'_> {
         unsafe { Tensor::read(slot, function, name, raw) }
     }
 
+    /// Whether there is nothing at `index`.
+    pub(crate) fn is_none(&self, index: usize) -> bool {
+        self.values[index].type_index == type_index::NONE
+    }
+
     /// The tensor at `index`, described in `slot`, if there is one; None says that there is not.
     pub(crate) fn optional_tensor<'t>(&self, index: usize, slot: &'t mut Slot) -> Result<Option<&'t Tensor>, Failed> {
-        if self.values[index].type_index == type_index::NONE {
+        if self.is_none(index) {
             return Ok(None);
         }
         self.tensor(index, slot).map(Some)

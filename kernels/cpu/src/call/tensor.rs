@@ -15,6 +15,9 @@ use super::error::{Failed, Kind, fail};
 /// The highest rank that any kernel takes.
 pub(crate) const MAX_RANK: usize = 8;
 
+/// Numbers below this have products of two, and sums of eight of those, in the range of `i64`.
+const SMALL: i64 = 1 << 29;
+
 /// The element types of the kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DType {
@@ -181,51 +184,56 @@ impl<D: ElementType> Tensor<D> {
             (&raw mut (*place).dense).write(true);
             &mut *place
         };
-        for axis in 0..rank {
+        // Null strides mean row-major in DLPack. What nearly every tensor is comes first: numbers so small that no product
+        // or sum of them leaves its type, and none below 0. `next` is the number of elements so far, `low` and `high` the
+        // reach in elements before and behind the first one, that included.
+        let (mut next, mut low, mut high, mut fits, mut dense, mut all) = (1_i64, 0_i64, 1_i64, true, true, 1_i64);
+        for axis in (0..rank).rev() {
             // SAFETY: `ndim` extents stand there by the caller's contract.
             let extent = unsafe { raw.shape.add(axis).read_unaligned() };
-            tensor.shape[axis].write(
-                usize::try_from(extent).map_err(|_| {
-                    invalid(format_args!("expected extents of at least 0, got {extent} in axis {axis}"))
-                })?,
-            );
-            tensor.strides[axis].write(0);
-        }
-        if tensor.is_empty() {
-            return Ok(tensor);
-        }
-        // Null strides mean row-major in DLPack. `next` is the number of elements so far, `low` and `high` the reach in
-        // elements before and behind the first one, that included.
-        let (mut next, mut low, mut high, mut fits) = (1_i64, 0_i64, 1_i64, true);
-        for axis in (0..rank).rev() {
-            // Came from an i64 above.
-            let extent = tensor.shape()[axis] as i64;
-            let stride = if raw.strides.is_null() {
+            let given = if raw.strides.is_null() {
                 next
             } else {
                 // SAFETY: `ndim` strides stand there by the caller's contract.
                 unsafe { raw.strides.add(axis).read_unaligned() }
             };
-            let before = next;
-            let (product, overflow) = next.overflowing_mul(extent);
-            (next, fits) = (product, fits && !overflow);
-            if extent == 1 {
-                // Never used, whatever stands there.
-                continue;
+            dense &= extent == 1 || given == next;
+            // That of one element is never used, whatever stands there.
+            let stride = if extent == 1 { 0 } else { given };
+            high = high.wrapping_add(extent.wrapping_sub(1).wrapping_mul(stride));
+            next = next.wrapping_mul(extent);
+            all |= extent | stride | next;
+            tensor.shape[axis].write(extent as usize);
+            tensor.strides[axis].write(stride as isize);
+        }
+        if !(0..SMALL).contains(&all) || next == 0 {
+            let mut least = 1;
+            (next, low, high, fits, dense) = (1, 0, 1, true, true);
+            for axis in (0..rank).rev() {
+                // SAFETY: `ndim` extents stand there by the caller's contract.
+                let extent = unsafe { raw.shape.add(axis).read_unaligned() };
+                let given = if raw.strides.is_null() {
+                    next
+                } else {
+                    // SAFETY: `ndim` strides stand there by the caller's contract.
+                    unsafe { raw.strides.add(axis).read_unaligned() }
+                };
+                least = least.min(extent);
+                dense &= extent == 1 || given == next;
+                let stride = if extent == 1 { 0 } else { given };
+                let (product, overflow) = next.overflowing_mul(extent);
+                (next, fits) = (product, fits && !overflow);
+                let (step, overflow) = extent.wrapping_sub(1).overflowing_mul(stride.wrapping_abs());
+                fits &= !overflow && stride != i64::MIN && isize::try_from(stride).is_ok();
+                let reach = if stride < 0 { &mut low } else { &mut high };
+                let (sum, overflow) = reach.overflowing_add(step);
+                (*reach, fits) = (sum, fits && !overflow);
             }
-            tensor.dense &= stride == before;
-            let (step, overflow) = (extent - 1).overflowing_mul(stride.wrapping_abs());
-            fits &= !overflow && stride != i64::MIN;
-            let reach = if stride < 0 { &mut low } else { &mut high };
-            let (sum, overflow) = reach.overflowing_add(step);
-            (*reach, fits) = (sum, fits && !overflow);
-            match isize::try_from(stride) {
-                Ok(stride) => {
-                    tensor.strides[axis].write(stride);
-                }
-                Err(_) => fits = false,
+            if least < 1 {
+                return Self::read_empty(tensor, raw);
             }
         }
+        tensor.dense = dense;
         let (size, largest) = (dtype.size(), isize::MAX as i64 / dtype.size() as i64);
         let reach = low.checked_add(high).filter(|&reach| fits && reach <= largest && next <= isize::MAX as i64);
         let Some(reach) = reach else {
@@ -250,6 +258,20 @@ impl<D: ElementType> Tensor<D> {
         // then overlaps nothing.
         let bytes = |elements: i64| elements.unsigned_abs() as usize * size;
         tensor.span = (address.wrapping_sub(bytes(low)), address.wrapping_add(bytes(high)));
+        Ok(tensor)
+    }
+
+    /// The rest of [`Self::read`] for a tensor without elements, or with an extent that is none.
+    #[cold]
+    fn read_empty<'t>(tensor: &'t mut Self, raw: &DLTensor) -> Result<&'t Self, Failed> {
+        for axis in 0..tensor.rank {
+            // SAFETY: `ndim` extents stand there by the caller's contract.
+            let extent = unsafe { raw.shape.add(axis).read_unaligned() };
+            if usize::try_from(extent).is_err() {
+                return Err(tensor.invalid(format_args!("expected extents of at least 0, got {extent} in axis {axis}")));
+            }
+            tensor.strides[axis].write(0);
+        }
         Ok(tensor)
     }
 
@@ -354,6 +376,17 @@ impl<D: ElementType> Tensor<D> {
         if self.dense || self.is_empty() {
             return Ok(());
         }
+        // What most outputs are: each axis steps over all that stand behind it.
+        let mut reach = 0;
+        let steps_over = |(&extent, &stride): (&usize, &isize)| {
+            let stride = stride.unsigned_abs();
+            let apart = extent == 1 || stride > reach;
+            reach += (extent - 1) * stride;
+            apart
+        };
+        if self.shape().iter().zip(self.strides()).rev().all(steps_over) {
+            return Ok(());
+        }
         let mut axes = [(0_usize, 0_usize); MAX_RANK];
         let mut count = 0;
         for (&extent, &stride) in self.shape().iter().zip(self.strides()) {
@@ -384,6 +417,13 @@ impl<D: ElementType> Tensor<D> {
         self.data == other.data
             && self.has_shape(other.shape())
             && self.strides().iter().zip(other.strides()).all(|(stride, other)| stride == other)
+    }
+
+    /// That this output is the same view as `other`, which it may not be.
+    #[cold]
+    pub(crate) fn same_view_fault(&self, other: &Self) -> Failed {
+        let name = other.name;
+        self.invalid(format_args!("expected memory apart from `{name}`, got the same view"))
     }
 
     /// Checks that this output is the input `other`, element for element, or lies apart from it.

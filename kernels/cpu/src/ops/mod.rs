@@ -6,6 +6,8 @@
 pub(crate) mod activation;
 #[cfg(feature = "flash-attn2")]
 pub(crate) mod attention;
+#[cfg(any(feature = "rmsnorm", feature = "layer-norm"))]
+mod blocks;
 #[cfg(feature = "cross-entropy")]
 pub(crate) mod cross_entropy;
 #[cfg(feature = "embedding")]

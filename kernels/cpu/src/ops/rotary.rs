@@ -40,106 +40,176 @@ struct View<E> {
     strides: [isize; AXES],
 }
 
-struct Rotary<E, C> {
+/// Tensors that are turned by the same tables: their halves, and those of the outputs.
+#[derive(Debug, Clone, Copy)]
+struct Side<E> {
     /// x1, x2, out1, out2.
     tensors: [View<E>; 4],
-    cos: View<C>,
-    sin: View<C>,
+    /// From the strides of the tables, which are shared, to those that are this side's.
+    cos: [isize; AXES],
+    sin: [isize; AXES],
     shape: [usize; AXES],
     layout: Layout,
-    conj: bool,
     /// Whether an item is of one head.
     by_head: bool,
     /// Positions of an item.
     block: usize,
     /// Items along the positions.
     blocks: usize,
+    items: usize,
     stream: bool,
 }
 
-/// Checks the arguments and runs the kernel.
+struct Rotary<E, C, const SIDES: usize> {
+    sides: [Side<E>; SIDES],
+    cos: *mut C,
+    sin: *mut C,
+    conj: bool,
+}
+
+/// Checks the arguments of `apply_rotary` and runs the kernel.
 pub(crate) fn call(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
     let mut tensors = [Tensor::EMPTY; 6];
     let [x1, x2, cos, sin, out1, out2] = args.tensors(&mut tensors)?;
     let conj = args.flag(6)?;
-    x1.expect_rank(3..=4, "[batch, seq, heads, half] or [seq, heads, half]")?;
-    for tensor in [&x2, &out1, &out2] {
-        tensor.expect_shape(x1.shape(), "as `x1`")?;
-        tensor.expect_dtype(x1.dtype, "as `x1`")?;
-    }
-    if cos.dtype != DType::F32 {
-        cos.expect_dtype(x1.dtype, "as `x1`, or f32")?;
-    }
-    sin.expect_dtype(cos.dtype, "as `cos`")?;
-    let shape = last_axes(x1.shape(), 1);
-    let table_strides = [table_strides(cos, x1, shape)?, table_strides(sin, x1, shape)?];
-    out1.expect_writable()?;
-    out2.expect_writable()?;
-    if out1.same_view(out2) {
-        return Err(out2.invalid(format_args!("expected memory apart from `out1`, got the same view")));
-    }
-    out1.expect_apart(out2)?;
-    // In place is out1 == x1 and out2 == x2; nothing else may be overwritten before it is read.
-    for (out, others) in [(&out1, [&x2, &cos, &sin]), (&out2, [&x1, &cos, &sin])] {
-        for other in others {
-            out.expect_apart(other)?;
-        }
-    }
-    for (out, x) in [(&out1, &x1), (&out2, &x2)] {
-        if !out.same_view(x) {
-            out.expect_apart(x)?;
-        }
-    }
-    if x1.is_empty() {
-        return Ok(());
-    }
-    let run = match (x1.dtype, cos.dtype) {
-        (DType::F32, _) => run::<f32, f32>,
-        (DType::Bf16, DType::F32) => run::<bf16, f32>,
-        (DType::Bf16, _) => run::<bf16, bf16>,
-        (DType::F16, DType::F32) => run::<f16, f32>,
-        (DType::F16, _) => run::<f16, f16>,
-    };
-    run(function, [x1, x2, out1, out2], [cos, sin], table_strides, shape, conj)
+    let x = Halves { x: [x1, x2], out: [out1, out2] };
+    x.check(cos, sin, "as `x1`")?;
+    dispatch(function, [x], [cos, sin], conj)
 }
 
-/// The axes of a tensor of rank 3 or 4, `missing` for those that it lacks. Not a copy of a slice, which would be a call
-/// for a few numbers.
-fn last_axes<T: Copy>(axes: &[T], missing: T) -> [T; AXES] {
+/// Checks the arguments of `apply_rotary_pair` and runs the kernel.
+pub(crate) fn call_pair(function: &'static str, args: &Args<'_>) -> Result<(), Failed> {
+    let mut tensors = [Tensor::EMPTY; 6];
+    let [x1, x2, cos, sin, out1, out2] = args.tensors(&mut tensors)?;
+    let conj = args.flag(6)?;
+    let x = Halves { x: [x1, x2], out: [out1, out2] };
+    x.check(cos, sin, "as `x1`")?;
+    if args.is_none(7) {
+        for index in 8..11 {
+            if !args.is_none(index) {
+                return Err(args.invalid(index, format_args!("expected None, as `y1` is")));
+            }
+        }
+        return dispatch(function, [x], [cos, sin], conj);
+    }
+    let [mut y1, mut y2, mut y_out1, mut y_out2] = [Tensor::EMPTY; 4];
+    let y = Halves {
+        x: [args.tensor(7, &mut y1)?, args.tensor(8, &mut y2)?],
+        out: [args.tensor(9, &mut y_out1)?, args.tensor(10, &mut y_out2)?],
+    };
+    y.x[0].expect_dtype(x1.dtype, "as `x1`")?;
+    y.check(cos, sin, "as `y1`")?;
+    for (outs, others) in [(&x.out, &y), (&y.out, &x)] {
+        for out in outs {
+            for other in others.x.iter().chain(&others.out) {
+                if out.same_view(other) && !out.is_empty() {
+                    return Err(out.same_view_fault(other));
+                }
+                out.expect_apart(other)?;
+            }
+        }
+    }
+    match (x1.is_empty(), y.x[0].is_empty()) {
+        (true, _) => dispatch(function, [y], [cos, sin], conj),
+        (false, true) => dispatch(function, [x], [cos, sin], conj),
+        (false, false) => dispatch(function, [x, y], [cos, sin], conj),
+    }
+}
+
+/// The tensors of one side.
+#[derive(Debug, Clone, Copy)]
+struct Halves<'a> {
+    x: [&'a Tensor; 2],
+    out: [&'a Tensor; 2],
+}
+
+impl Halves<'_> {
+    /// Checks all but the tables' shapes; `first` says which tensor the others are like.
+    fn check(&self, cos: &Tensor, sin: &Tensor, first: &str) -> Result<(), Failed> {
+        let ([x1, x2], [out1, out2]) = (self.x, self.out);
+        x1.expect_rank(3..=4, "[batch, seq, heads, half] or [seq, heads, half]")?;
+        for tensor in [x2, out1, out2] {
+            tensor.expect_shape(x1.shape(), first)?;
+            tensor.expect_dtype(x1.dtype, first)?;
+        }
+        if cos.dtype != DType::F32 {
+            cos.expect_dtype(x1.dtype, "as `x1`, or f32")?;
+        }
+        sin.expect_dtype(cos.dtype, "as `cos`")?;
+        out1.expect_writable()?;
+        out2.expect_writable()?;
+        // What is empty has no address of its own.
+        if out1.same_view(out2) && !out1.is_empty() {
+            return Err(out2.same_view_fault(out1));
+        }
+        out1.expect_apart(out2)?;
+        // In place is out1 == x1 and out2 == x2; nothing else may be overwritten before it is read.
+        for (out, others) in [(out1, [x2, cos, sin]), (out2, [x1, cos, sin])] {
+            for other in others {
+                out.expect_apart(other)?;
+            }
+        }
+        out1.expect_same_or_apart(x1)?;
+        out2.expect_same_or_apart(x2)
+    }
+}
+
+fn dispatch<const SIDES: usize>(
+    function: &'static str,
+    sides: [Halves<'_>; SIDES],
+    tables: [&Tensor; 2],
+    conj: bool,
+) -> Result<(), Failed> {
+    let run = match (sides[0].x[0].dtype, tables[0].dtype) {
+        (DType::F32, _) => run::<f32, f32, SIDES>,
+        (DType::Bf16, DType::F32) => run::<bf16, f32, SIDES>,
+        (DType::Bf16, _) => run::<bf16, bf16, SIDES>,
+        (DType::F16, DType::F32) => run::<f16, f32, SIDES>,
+        (DType::F16, _) => run::<f16, f16, SIDES>,
+    };
+    run(function, sides, tables, conj)
+}
+
+/// The axes of a tensor of rank 3 or 4, `missing` for the one that it may lack. Not a copy of a slice, which would be a
+/// call for a few numbers.
+fn axes_into<T: Copy>(place: &mut [T; AXES], axes: &[T], missing: T) {
     match *axes {
-        [seq, heads, half] => [missing, seq, heads, half],
-        [batch, seq, heads, half] => [batch, seq, heads, half],
-        _ => [missing; AXES],
+        [seq, heads, half] => *place = [missing, seq, heads, half],
+        [batch, seq, heads, half] => *place = [batch, seq, heads, half],
+        _ => *place = [missing; AXES],
     }
 }
 
 /// The strides of `cos` or `sin` over [batch, seq, heads, half], 0 where it is broadcast.
-fn table_strides(table: &Tensor, x1: &Tensor, shape: [usize; AXES]) -> Result<[isize; AXES], Failed> {
-    let mut strides = [0; AXES];
+fn table_strides(strides: &mut [isize; AXES], table: &Tensor, x1: &Tensor, shape: [usize; AXES]) -> Result<(), Failed> {
+    // The usual table.
+    if let (&[seq, half], &[of_seq, last]) = (table.shape(), table.strides())
+        && seq == shape[1]
+        && half == shape[3]
+    {
+        *strides = [0, of_seq, 0, last];
+        return Ok(());
+    }
+    *strides = [0; AXES];
     let mut fits = true;
-    let mut place = |from: usize, to: usize, may_broadcast: bool| {
+    let mut place = |from: usize, to: usize| {
         let extent = table.shape()[from];
         if extent == shape[to] {
             strides[to] = table.strides()[from];
-        } else if extent != 1 || !may_broadcast {
+        } else if extent != 1 || to == AXES - 1 {
             fits = false;
         }
     };
     match table.shape().len() {
-        2 => {
-            place(0, 1, false);
-            place(1, 3, false);
-        }
         rank @ 3..=4 if rank <= x1.shape().len() => {
             for axis in 0..rank {
-                let to = AXES - rank + axis;
-                place(axis, to, to != AXES - 1);
+                place(axis, AXES - rank + axis);
             }
         }
         _ => fits = false,
     }
     if fits {
-        return Ok(strides);
+        return Ok(());
     }
     let [batch, seq, heads, half] = shape;
     Err(table.invalid_shape(format_args!(
@@ -147,43 +217,71 @@ fn table_strides(table: &Tensor, x1: &Tensor, shape: [usize; AXES]) -> Result<[i
     )))
 }
 
-fn run<E: Element, C: Element>(
+fn run<E: Element, C: Element, const SIDES: usize>(
     function: &'static str,
-    tensors: [&Tensor; 4],
-    tables: [&Tensor; 2],
-    table_strides: [[isize; AXES]; 2],
-    shape: [usize; AXES],
+    halves: [Halves<'_>; SIDES],
+    [cos, sin]: [&Tensor; 2],
     conj: bool,
 ) -> Result<(), Failed> {
-    let view = |tensor: &Tensor| View::<E> { data: tensor.data(), strides: last_axes(tensor.strides(), 0) };
-    // One by one: `map` would make them elsewhere and copy them.
-    let views = [view(tensors[0]), view(tensors[1]), view(tensors[2]), view(tensors[3])];
-    let table = |index: usize| View::<C> { data: tables[index].data(), strides: table_strides[index] };
-    let (cos, sin) = (table(0), table(1));
-    let bytes = 4 * tensors[0].len() * size_of::<E>();
-    // The inner loop goes over the axis whose rows lie nearer.
-    let by_head = shape[1] > 1 && views[0].strides[2].unsigned_abs() >= views[0].strides[1].unsigned_abs();
-    let block = if by_head { HEAD_BLOCK } else { BLOCK };
-    let blocks = shape[1].div_ceil(block);
-    let job = Rotary {
-        layout: layout(&views, &cos, &sin, shape[3]),
-        tensors: views,
-        cos,
-        sin,
-        shape,
-        conj,
-        by_head,
-        block,
-        blocks,
-        stream: streams(bytes) && !tensors[2].same_view(tensors[0]) && !tensors[3].same_view(tensors[1]),
-    };
+    let mut bytes = 0;
+    for half in &halves {
+        let x1 = half.x[0];
+        bytes += if x1.is_empty() { 0 } else { 4 * x1.len() * size_of::<E>() };
+    }
+    // Filled in their places: they are large.
+    let mut job = Rotary::<E, C, SIDES> { sides: [Side::EMPTY; SIDES], cos: cos.data(), sin: sin.data(), conj };
+    for (side, half) in job.sides.iter_mut().zip(&halves) {
+        side.fill(half, cos, sin, streams(bytes))?;
+    }
+    if bytes == 0 {
+        return Ok(());
+    }
+    let items = job.sides.iter().map(|side| side.items).sum();
     // About 50 bytes per nanosecond from the nearer caches.
-    launch(function, &job, shape[0] * blocks * if by_head { shape[2] } else { 1 }, bytes as u64 / 50)
+    launch(function, &job, items, bytes as u64 / 50)
 }
 
-fn layout<E, C>(tensors: &[View<E>; 4], cos: &View<C>, sin: &View<C>, half: usize) -> Layout {
+impl<E: Element> Side<E> {
+    const EMPTY: Self = Self {
+        tensors: [View { data: core::ptr::null_mut(), strides: [0; AXES] }; 4],
+        cos: [0; AXES],
+        sin: [0; AXES],
+        shape: [0; AXES],
+        layout: Layout::Strided,
+        by_head: false,
+        block: 1,
+        blocks: 0,
+        items: 0,
+        stream: false,
+    };
+
+    /// Describes a side whose tensors were checked, and checks the tables' shapes.
+    fn fill(&mut self, halves: &Halves<'_>, cos: &Tensor, sin: &Tensor, streams: bool) -> Result<(), Failed> {
+        let ([x1, x2], [out1, out2]) = (halves.x, halves.out);
+        axes_into(&mut self.shape, x1.shape(), 1);
+        table_strides(&mut self.cos, cos, x1, self.shape)?;
+        table_strides(&mut self.sin, sin, x1, self.shape)?;
+        for (view, tensor) in self.tensors.iter_mut().zip([x1, x2, out1, out2]) {
+            view.data = tensor.data();
+            axes_into(&mut view.strides, tensor.strides(), 0);
+        }
+        let [batch, seq, heads, half] = self.shape;
+        let [of_seq, of_head] = [1, 2].map(|axis| self.tensors[0].strides[axis].unsigned_abs());
+        self.layout = layout(&self.tensors, self.cos[3], self.sin[3], half);
+        // The inner loop goes over the axis whose rows lie nearer.
+        self.by_head = seq > 1 && of_head >= of_seq;
+        self.block = if self.by_head { HEAD_BLOCK } else { BLOCK };
+        self.blocks = seq.div_ceil(self.block);
+        self.items = batch * self.blocks * if self.by_head { heads } else { 1 };
+        self.stream = streams && !out1.same_view(x1) && !out2.same_view(x2);
+        Ok(())
+    }
+}
+
+/// `cos` and `sin` are the strides of the tables' last axis.
+fn layout<E>(tensors: &[View<E>; 4], cos: isize, sin: isize, half: usize) -> Layout {
     // An axis of one element has no stride to speak of; one element needs no vector either.
-    if half == 1 || cos.strides[3] != 1 || sin.strides[3] != 1 {
+    if half == 1 || cos != 1 || sin != 1 {
         return Layout::Strided;
     }
     let [x1, x2, out1, out2] = tensors;
@@ -200,29 +298,29 @@ fn layout<E, C>(tensors: &[View<E>; 4], cos: &View<C>, sin: &View<C>, half: usiz
 
 // SAFETY: items are independent, outputs lie apart (`expect_writable`), inputs are only read or are the item's own
 // output.
-unsafe impl<E: Element, C: Element> Job for Rotary<E, C> {
+unsafe impl<E: Element, C: Element, const SIDES: usize> Job for Rotary<E, C, SIDES> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
-        let [_, seq, heads, _] = self.shape;
-        for item in items {
-            // Items next to each other are heads of the same positions.
-            let (item, head) = if self.by_head { (item / heads, item % heads) } else { (item, 0) };
-            let (batch, start) = (item / self.blocks, item % self.blocks * self.block);
-            let end = (start + self.block).min(seq);
-            if self.by_head {
-                // SAFETY: the indices are inside the shape.
-                unsafe { self.rows(s, [batch, start, head], 1, end - start) };
-            } else {
-                for position in start..end {
-                    // SAFETY: likewise.
-                    unsafe { self.rows(s, [batch, position, 0], 2, heads) };
-                }
+        // The items of a side come behind those of the side before it.
+        let mut first = 0;
+        for side in &self.sides {
+            let last = first + side.items;
+            let (start, end) = (items.start.max(first), items.end.min(last));
+            if start < end {
+                let turn = Turn::<E, C> { side, cos: self.cos, sin: self.sin, conj: self.conj };
+                turn.run(s, start - first..end - first);
             }
-        }
-        if self.stream {
-            s.fence();
+            first = last;
         }
     }
+}
+
+/// One side's part of a call.
+struct Turn<'a, E, C> {
+    side: &'a Side<E>,
+    cos: *mut C,
+    sin: *mut C,
+    conj: bool,
 }
 
 /// The addresses of one row.
@@ -234,69 +332,135 @@ struct Row<E, C> {
     sin: *mut C,
 }
 
-impl<E: Element, C: Element> Rotary<E, C> {
+impl<E: Element, C: Element> Turn<'_, E, C> {
+    #[inline(always)]
+    fn run<S: Simd>(&self, s: S, items: Range<usize>) {
+        let side = self.side;
+        let [_, seq, heads, _] = side.shape;
+        for item in items {
+            // Items next to each other are heads of the same positions.
+            let (item, head) = if side.by_head { (item / heads, item % heads) } else { (item, 0) };
+            let (batch, start) = (item / side.blocks, item % side.blocks * side.block);
+            let end = (start + side.block).min(seq);
+            // The rows of positions of one head, or of the heads of one position.
+            let (calls, axis, count) = if side.by_head { (1, 1, end - start) } else { (end - start, 2, heads) };
+            for call in 0..calls {
+                // SAFETY: the indices are inside the shape.
+                unsafe { self.rows(s, [batch, start + call, head], axis, count) };
+            }
+        }
+        if side.stream {
+            s.fence();
+        }
+    }
+
     /// Turns `count` rows from `first` on along an axis.
     ///
     /// # Safety
     /// They are inside the first three axes.
     #[inline(always)]
     unsafe fn rows<S: Simd>(&self, s: S, first: [usize; 3], axis: usize, count: usize) {
-        let mut row = Row {
+        let side = self.side;
+        let offset = |strides: &[isize; AXES]| -> isize { (0..3).map(|k| first[k] as isize * strides[k]).sum() };
+        let row = Row {
             // SAFETY: inside the shape, so inside each tensor's checked span.
-            tensors: self.tensors.map(|view| unsafe { view.row(first) }),
+            tensors: side.tensors.map(|view| unsafe { view.data.offset(offset(&view.strides)) }),
             // SAFETY: likewise; broadcast axes have stride 0.
-            cos: unsafe { self.cos.row(first) },
+            cos: unsafe { self.cos.offset(offset(&side.cos)) },
             // SAFETY: likewise.
-            sin: unsafe { self.sin.row(first) },
+            sin: unsafe { self.sin.offset(offset(&side.sin)) },
         };
-        for _ in 0..count {
-            // SAFETY: a row inside the shape.
-            unsafe { self.row(s, row) };
-            for (address, view) in row.tensors.iter_mut().zip(&self.tensors) {
-                *address = address.wrapping_offset(view.strides[axis]);
+        let steps = Steps {
+            tensors: side.tensors.map(|view| view.strides[axis]),
+            cos: side.cos[axis],
+            sin: side.sin[axis],
+            count,
+        };
+        let (half, pair) = (side.shape[3], 2 * S::LANES);
+        let mut done = 0;
+        if side.layout == Layout::Split {
+            // Rows are short: those that begin within a vector are not worth a head of their own.
+            let aligned = |r: usize| {
+                let step = steps.tensors[r].unsigned_abs() * size_of::<E>();
+                head::<S, E>(true, row.tensors[r], half) == 0 && step % (S::LANES * size_of::<f32>()) == 0
+            };
+            let stream = side.stream && aligned(2) && aligned(3);
+            let fixed = steps.cos == 0 && steps.sin == 0;
+            while done + pair <= half {
+                // SAFETY: rows inside the shape, of which a pair of vectors stands at `done`.
+                unsafe {
+                    match (stream, fixed) {
+                        (false, true) => self.column::<S, false, true>(s, row, &steps, done),
+                        (false, false) => self.column::<S, false, false>(s, row, &steps, done),
+                        (true, true) => self.column::<S, true, true>(s, row, &steps, done),
+                        (true, false) => self.column::<S, true, false>(s, row, &steps, done),
+                    }
+                }
+                done += pair;
             }
-            row.cos = row.cos.wrapping_offset(self.cos.strides[axis]);
-            row.sin = row.sin.wrapping_offset(self.sin.strides[axis]);
+        }
+        if done < half {
+            let mut row = row;
+            for _ in 0..count {
+                // SAFETY: a row inside the shape.
+                unsafe { self.rest(s, row, done) };
+                row = row.after(&steps);
+            }
         }
     }
 
+    /// Turns the pairs of vectors at `i` of all rows. With `FIXED` the tables' rows are one row.
+    ///
+    /// # Safety
+    /// They are inside the shape, and the last axis is dense; with `STREAM` outputs begin at multiples of a vector.
+    #[inline(always)]
+    unsafe fn column<S: Simd, const STREAM: bool, const FIXED: bool>(
+        &self,
+        s: S,
+        mut row: Row<E, C>,
+        steps: &Steps,
+        i: usize,
+    ) {
+        let sign = s.splat(if self.conj { -1.0 } else { 1.0 });
+        // SAFETY: by this function's contract.
+        let (mut c, mut sn) = unsafe { (C::load2(s, row.cos.add(i)), C::load2(s, row.sin.add(i))) };
+        sn = [s.mul(sn[0], sign), s.mul(sn[1], sign)];
+        for index in 0..steps.count {
+            if !FIXED && index > 0 {
+                // SAFETY: likewise.
+                (c, sn) = unsafe { (C::load2(s, row.cos.add(i)), C::load2(s, row.sin.add(i))) };
+                sn = [s.mul(sn[0], sign), s.mul(sn[1], sign)];
+            }
+            let [x1, x2, out1, out2] = row.tensors;
+            // SAFETY: likewise.
+            let a = unsafe { load2_as::<S, E, C>(s, x1.add(i)) };
+            // SAFETY: likewise.
+            let b = unsafe { load2_as::<S, E, C>(s, x2.add(i)) };
+            let (first, second) = rotate(s, a[0], b[0], c[0], sn[0]);
+            let (third, fourth) = rotate(s, a[1], b[1], c[1], sn[1]);
+            // SAFETY: likewise; where it streams, whole vectors begin at the rows, and at `i`.
+            unsafe { store2_as::<S, E, C>(s, out1.add(i), [first, third], STREAM) };
+            // SAFETY: likewise.
+            unsafe { store2_as::<S, E, C>(s, out2.add(i), [second, fourth], STREAM) };
+            row = row.after(steps);
+        }
+    }
+
+    /// Turns a row from the pair `i` on.
+    ///
     /// # Safety
     /// The addresses are those of a row.
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, s: S, row: Row<E, C>) {
+    unsafe fn rest<S: Simd>(&self, s: S, row: Row<E, C>, mut i: usize) {
         let Row { tensors: [x1, x2, out1, out2], cos, sin } = row;
-        let half = self.shape[3];
+        let (half, layout) = (self.side.shape[3], self.side.layout);
         let sign = s.splat(if self.conj { -1.0 } else { 1.0 });
-        let mut i = 0;
-        if self.layout == Layout::Split {
-            let pair = 2 * S::LANES;
-            // Rows are short: those that begin within a vector are not worth a head of their own.
-            let aligned = |p: *mut E| head::<S, E>(self.stream, p, half) == 0;
-            let stream = self.stream && aligned(out1) && aligned(out2);
-            while i + pair <= half {
-                // SAFETY: `i + 2 * LANES <= half`, and the tables' last axis is dense in these layouts.
-                let c = unsafe { C::load2(s, cos.add(i)) };
-                // SAFETY: likewise.
-                let sn = unsafe { C::load2(s, sin.add(i)) };
-                // SAFETY: likewise, as is the last axis of the others in this layout.
-                let a = unsafe { load2_as::<S, E, C>(s, x1.add(i)) };
-                // SAFETY: likewise.
-                let b = unsafe { load2_as::<S, E, C>(s, x2.add(i)) };
-                let (first, second) = rotate(s, a[0], b[0], c[0], s.mul(sn[0], sign));
-                let (third, fourth) = rotate(s, a[1], b[1], c[1], s.mul(sn[1], sign));
-                // SAFETY: likewise; where it streams, whole vectors begin at both rows, and at every step.
-                unsafe { store2_as::<S, E, C>(s, out1.add(i), [first, third], stream) };
-                // SAFETY: likewise.
-                unsafe { store2_as::<S, E, C>(s, out2.add(i), [second, fourth], stream) };
-                i += pair;
-            }
-        }
-        while self.layout != Layout::Strided && i + S::LANES <= half {
+        while layout != Layout::Strided && i + S::LANES <= half {
             // SAFETY: `i + LANES <= half`, and the tables' last axis is dense in these layouts.
             let c = unsafe { C::load(s, cos.add(i)) };
             // SAFETY: likewise.
             let sn = s.mul(unsafe { C::load(s, sin.add(i)) }, sign);
-            if self.layout == Layout::Split {
+            if layout == Layout::Split {
                 // SAFETY: `i + LANES <= half`, and the last axis is dense in this layout.
                 let a = unsafe { E::load(s, x1.add(i)) };
                 // SAFETY: likewise.
@@ -322,12 +486,12 @@ impl<E: Element, C: Element> Rotary<E, C> {
             i += S::LANES;
         }
         let sign = if self.conj { -1.0 } else { 1.0 };
-        let [step1, step2, step3, step4] = self.tensors.map(|view| view.strides[3]);
+        let [step1, step2, step3, step4] = self.side.tensors.map(|view| view.strides[3]);
         for i in i as isize..half as isize {
             // SAFETY: `i < half`, so inside each tensor's checked span.
-            let c = unsafe { cos.offset(i * self.cos.strides[3]).read() }.to_f32();
+            let c = unsafe { cos.offset(i * self.side.cos[3]).read() }.to_f32();
             // SAFETY: likewise.
-            let sn = unsafe { sin.offset(i * self.sin.strides[3]).read() }.to_f32() * sign;
+            let sn = unsafe { sin.offset(i * self.side.sin[3]).read() }.to_f32() * sign;
             // SAFETY: likewise.
             let a = unsafe { x1.offset(i * step1).read() }.to_f32();
             // SAFETY: likewise.
@@ -340,14 +504,23 @@ impl<E: Element, C: Element> Rotary<E, C> {
     }
 }
 
-impl<E> View<E> {
-    /// # Safety
-    /// `index` is inside the first three axes.
+/// From one row to the next along an axis, in elements, and how many rows there are.
+struct Steps {
+    tensors: [isize; 4],
+    cos: isize,
+    sin: isize,
+    count: usize,
+}
+
+impl<E, C> Row<E, C> {
     #[inline(always)]
-    unsafe fn row(&self, index: [usize; 3]) -> *mut E {
-        let offset: isize = (0..3).map(|axis| index[axis] as isize * self.strides[axis]).sum();
-        // SAFETY: inside the tensor's checked span by this function's contract.
-        unsafe { self.data.offset(offset) }
+    fn after(mut self, steps: &Steps) -> Self {
+        for (address, step) in self.tensors.iter_mut().zip(steps.tensors) {
+            *address = address.wrapping_offset(step);
+        }
+        self.cos = self.cos.wrapping_offset(steps.cos);
+        self.sin = self.sin.wrapping_offset(steps.sin);
+        self
     }
 }
 

@@ -200,6 +200,16 @@ impl Simd for Avx2 {
         }}
         store2_bf16(p: *mut u16, v: [__m256; 2]) -> () { _mm256_storeu_si256(p.cast(), to_bf16_alternating(v)) }
         stream2_bf16(p: *mut u16, v: [__m256; 2]) -> () { _mm256_stream_si256(p.cast(), to_bf16_alternating(v)) }
+        store2_bf16_pairs(p: *mut u16, v: [__m256; 2]) -> __m256 {{
+            let packed = to_bf16_alternating(v);
+            _mm256_storeu_si256(p.cast(), packed);
+            _mm256_castsi256_ps(packed)
+        }}
+        store_f16_back(p: *mut u16, v: __m256) -> __m256 {{
+            let rounded = to_f16(v);
+            _mm_storeu_si128(p.cast(), rounded);
+            _mm256_cvtph_ps(rounded)
+        }}
         load_pairs(p: *const u16) -> __m256 { _mm256_loadu_ps(p.cast()) }
         load_pairs_part(p: *const u16, count: usize) -> __m256 {{
             let mut whole = [0_u16; 16];

@@ -242,8 +242,18 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             let odd = _mm512_and_si512(both, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
             [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(both)), _mm512_castsi512_ps(odd)]
         }}
-        store2_bf16(p: *mut u16, v: [__m512; 2]) -> () { _mm512_storeu_si512(p.cast(), to_bf16_alternating(v)) }
-        stream2_bf16(p: *mut u16, v: [__m512; 2]) -> () { _mm512_stream_si512(p.cast(), to_bf16_alternating(v)) }
+        store2_bf16(p: *mut u16, v: [__m512; 2]) -> () { _mm512_storeu_si512(p.cast(), pack::<BF16>(v)) }
+        stream2_bf16(p: *mut u16, v: [__m512; 2]) -> () { _mm512_stream_si512(p.cast(), pack::<BF16>(v)) }
+        store2_bf16_pairs(p: *mut u16, v: [__m512; 2]) -> __m512 {{
+            let packed = pack::<BF16>(v);
+            _mm512_storeu_si512(p.cast(), packed);
+            _mm512_castsi512_ps(packed)
+        }}
+        store_f16_back(p: *mut u16, v: __m512) -> __m512 {{
+            let rounded = to_f16(v);
+            _mm256_storeu_si256(p.cast(), rounded);
+            _mm512_cvtph_ps(rounded)
+        }}
         load_pairs(p: *const u16) -> __m512 { _mm512_loadu_ps(p.cast()) }
         load_pairs_part(p: *const u16, count: usize) -> __m512 {
             // `count` is at most 32, so that the low half holds the mask.
@@ -310,4 +320,31 @@ fn high(v: __m512) -> __m512 {
 fn low(v: __m512) -> __m512 {
     // SAFETY: called only with a token's methods, so the CPU has the level.
     unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_castps_si512(v))) }
+}
+
+/// To bf16 as [`to_bf16_alternating`] does, by the instruction for it: in a third of the cycles. It takes subnormal
+/// numbers as zero, so those go the long way.
+#[inline(always)]
+fn to_bf16_at_once(v: [__m512; 2]) -> __m512i {
+    // In turn from the lower and the upper half.
+    let alternate = [
+        0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
+        15, 31_u16,
+    ];
+    // SAFETY: called only with a token's methods, so the CPU has the level with its extension.
+    unsafe {
+        const SUBNORMAL: i32 = 0x20;
+        let subnormal = [_mm512_fpclass_ps_mask::<SUBNORMAL>(v[0]), _mm512_fpclass_ps_mask::<SUBNORMAL>(v[1])];
+        if _kortestz_mask16_u8(subnormal[0], subnormal[1]) == 0 {
+            return to_bf16_alternating(v);
+        }
+        let halves = core::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(v[1], v[0]));
+        _mm512_permutexvar_epi16(core::mem::transmute::<[u16; 32], __m512i>(alternate), halves)
+    }
+}
+
+/// A pair of vectors to bf16, in the order of [`load2_bf16`](Simd::load2_bf16).
+#[inline(always)]
+fn pack<const BF16: bool>(v: [__m512; 2]) -> __m512i {
+    if BF16 { to_bf16_at_once(v) } else { to_bf16_alternating(v) }
 }

@@ -12,6 +12,11 @@ use super::Simd;
 pub(crate) trait Element: Copy + Send + Sync + 'static {
     /// Whether rows can be used as f32 without conversion.
     const IS_F32: bool;
+    /// How far from zero values may stand, as the square of a mean in variances, for the variance to keep the type's
+    /// digits when it is taken as the difference of two squares in f32.
+    const FAR: f64;
+    /// Whether [`Self::sum2`] and its kin multiply pairs as they lie: see [`Simd::dot_pairs`].
+    const IN_PAIRS: bool = false;
 
     /// # Safety
     /// See [`Simd`].
@@ -59,6 +64,36 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
         // SAFETY: the caller's contract, for the second half.
         unsafe { Self::stream(simd, p.add(S::LANES), v[1]) };
     }
+    /// Adds `2 * LANES` elements to one of four sums of pairs of vectors, and their squares to one of four others; which
+    /// ones, `step` says, which counts the pairs of a row.
+    ///
+    /// # Safety
+    /// See [`Simd`].
+    #[inline(always)]
+    unsafe fn sum2<S: Simd>(simd: S, p: *const Self, sums: &mut [S::V; 4], squares: &mut [S::V; 4], step: usize) {
+        // SAFETY: the caller's contract is the same.
+        let values = unsafe { Self::load2(simd, p) };
+        for (half, value) in values.into_iter().enumerate() {
+            let at = (2 * step + half) % 4;
+            sums[at] = simd.add(sums[at], value);
+            squares[at] = simd.fma(value, value, squares[at]);
+        }
+    }
+    /// The part of [`Self::sum2`] with the squares, to the bit.
+    ///
+    /// # Safety
+    /// See [`Simd`].
+    #[inline(always)]
+    unsafe fn square2<S: Simd>(simd: S, p: *const Self, squares: &mut [S::V; 4], step: usize) {
+        // SAFETY: the caller's contract is the same.
+        let values = unsafe { Self::load2(simd, p) };
+        square(simd, values, squares, step);
+    }
+    /// [`Self::store2`], and [`Self::square2`] of what it wrote, to the bit.
+    ///
+    /// # Safety
+    /// See [`Simd`].
+    unsafe fn store_square2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2], squares: &mut [S::V; 4], step: usize);
     /// The value, exactly.
     fn to_f32(self) -> f32;
     /// Rounds to nearest even.
@@ -67,6 +102,7 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
 
 impl Element for f32 {
     const IS_F32: bool = true;
+    const FAR: f64 = 1.0;
 
     #[inline(always)]
     unsafe fn load<S: Simd>(simd: S, p: *const Self) -> S::V {
@@ -94,12 +130,27 @@ impl Element for f32 {
         unsafe { simd.stream_f32(p, v) }
     }
     #[inline(always)]
+    unsafe fn store_square2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2], squares: &mut [S::V; 4], step: usize) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { Self::store2(simd, p, v) };
+        square(simd, v, squares, step);
+    }
+    #[inline(always)]
     fn to_f32(self) -> f32 {
         self
     }
     #[inline(always)]
     fn from_f32(value: f32) -> Self {
         value
+    }
+}
+
+/// The squares of a pair of vectors, each to a sum of its own.
+#[inline(always)]
+fn square<S: Simd>(simd: S, values: [S::V; 2], squares: &mut [S::V; 4], step: usize) {
+    for (half, value) in values.into_iter().enumerate() {
+        let at = (2 * step + half) % 4;
+        squares[at] = simd.fma(value, value, squares[at]);
     }
 }
 
@@ -179,6 +230,7 @@ macro_rules! half_element {
     ($type:ty, $load:ident, $store:ident, $stream:ident, { $($pairs:tt)* }) => {
         impl Element for $type {
             const IS_F32: bool = false;
+            const FAR: f64 = 64.0;
 
             #[inline(always)]
             unsafe fn load<S: Simd>(simd: S, p: *const Self) -> S::V {
@@ -240,5 +292,39 @@ half_element!(bf16, load_bf16, store_bf16, stream_bf16, {
         // SAFETY: the caller's contract is the same; the type is a transparent u16.
         unsafe { simd.stream2_bf16(p.cast(), v) }
     }
+    const IN_PAIRS: bool = true;
+
+    #[inline(always)]
+    unsafe fn sum2<S: Simd>(simd: S, p: *const Self, sums: &mut [S::V; 4], squares: &mut [S::V; 4], step: usize) {
+        const ONE: u32 = 0x3f80;
+        let at = step % 4;
+        // SAFETY: the caller's contract is the same; the type is a transparent u16.
+        let pairs = unsafe { simd.load_pairs(p.cast()) };
+        sums[at] = simd.dot_pairs(pairs, simd.splat_pair(ONE << 16 | ONE), sums[at]);
+        squares[at] = simd.dot_pairs(pairs, pairs, squares[at]);
+    }
+    #[inline(always)]
+    unsafe fn square2<S: Simd>(simd: S, p: *const Self, squares: &mut [S::V; 4], step: usize) {
+        let at = step % 4;
+        // SAFETY: the caller's contract is the same; the type is a transparent u16.
+        let pairs = unsafe { simd.load_pairs(p.cast()) };
+        squares[at] = simd.dot_pairs(pairs, pairs, squares[at]);
+    }
+    #[inline(always)]
+    unsafe fn store_square2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2], squares: &mut [S::V; 4], step: usize) {
+        let at = step % 4;
+        // SAFETY: the caller's contract is the same; the type is a transparent u16.
+        let pairs = unsafe { simd.store2_bf16_pairs(p.cast(), v) };
+        squares[at] = simd.dot_pairs(pairs, pairs, squares[at]);
+    }
 });
-half_element!(f16, load_f16, store_f16, stream_f16, {});
+half_element!(f16, load_f16, store_f16, stream_f16, {
+    #[inline(always)]
+    unsafe fn store_square2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2], squares: &mut [S::V; 4], step: usize) {
+        // SAFETY: the caller's contract, for the first half; the type is a transparent u16.
+        let first = unsafe { simd.store_f16_back(p.cast(), v[0]) };
+        // SAFETY: likewise, for the second half.
+        let second = unsafe { simd.store_f16_back(p.add(S::LANES).cast(), v[1]) };
+        square(simd, [first, second], squares, step);
+    }
+});

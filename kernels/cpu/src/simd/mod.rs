@@ -220,6 +220,30 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             self.store_bf16(p.add(Self::LANES), v[1]);
         }
     }
+    /// [`Self::store2_bf16`], which gives what it wrote, as [`Self::load_pairs`] would.
+    ///
+    /// # Safety
+    /// See the trait; `2 * LANES` elements.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    unsafe fn store2_bf16_pairs(self, p: *mut u16, v: [Self::V; 2]) -> Self::V {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.store2_bf16(p, v) };
+        // SAFETY: just written.
+        unsafe { self.load_pairs(p) }
+    }
+    /// [`Self::store_f16`], which gives what it wrote.
+    ///
+    /// # Safety
+    /// See the trait.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    unsafe fn store_f16_back(self, p: *mut u16, v: Self::V) -> Self::V {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.store_f16(p, v) };
+        // SAFETY: just written.
+        unsafe { self.load_f16(p) }
+    }
     /// [`Self::store2_bf16`] past the caches.
     ///
     /// # Safety

@@ -1,9 +1,10 @@
-use kernelhub_cpu::apply_rotary;
+use kernelhub_cpu::{apply_rotary, apply_rotary_pair};
 
 use crate::support::{Arg, DTYPES, Dt, Tensor, at_every_level, call};
 
 const SHAPE: [i64; 4] = [2, 11, 3, 37];
 
+#[derive(Debug, Clone)]
 struct Case {
     x1: Tensor,
     x2: Tensor,
@@ -174,4 +175,115 @@ fn outputs_that_would_overwrite_unread_inputs_are_refused() {
     let same = Case { out1: x1.clone(), out2: x1.clone(), x1, x2 };
     let text = same.run(&tables[0], &tables[1], Arg::B(false)).expect_err("twice the same");
     assert_eq!(text, "apply_rotary: argument `out2`: expected memory apart from `out1`, got the same view");
+}
+
+/// The arguments of `apply_rotary_pair`: those of `case`, and those of `other`, if any.
+fn pair(case: &Case, other: Option<&Case>, [cos, sin]: [&Tensor; 2], conj: bool) -> Result<(), String> {
+    let parts = |case: &'_ Case| [&case.x1, &case.x2, &case.out1, &case.out2].map(Clone::clone);
+    let ([x1, x2, out1, out2], others) = (parts(case), other.map(parts));
+    let mut args = [&x1, &x2, cos, sin, &out1, &out2].map(Arg::T).to_vec();
+    args.push(Arg::B(conj));
+    match &others {
+        Some(others) => args.extend(others.iter().map(Arg::T)),
+        None => args.extend([Arg::None; 4]),
+    }
+    call(apply_rotary_pair, &args)
+}
+
+/// A tensor of `heads` heads beside [`SHAPE`], heads before positions where `heads_first`.
+fn beside(dtype: Dt, heads: i64, heads_first: bool, seed: u64) -> Case {
+    let [batch, seq, _, half] = SHAPE;
+    let (shape, width) = ([batch, seq, heads, half], 2 * half);
+    let strides = if heads_first {
+        [seq * heads * width, width, seq * width, 1]
+    } else {
+        [seq * heads * width, heads * width, width, 1]
+    };
+    let make = |seed| {
+        let base = Tensor::random(dtype, &[batch * seq * heads * width], seed);
+        [base.view(&shape, &strides, 0), base.view(&shape, &strides, half)]
+    };
+    let ([x1, x2], [out1, out2]) = (make(seed), make(seed + 1));
+    Case { x1, x2, out1, out2 }
+}
+
+#[test]
+fn a_pair_has_the_bits_of_two_calls() {
+    at_every_level(|level| {
+        for dtype in DTYPES {
+            for table_dtype in [dtype, Dt::F32] {
+                let tables = [70, 71].map(|seed| Tensor::random(table_dtype, &[11, 37], seed));
+                let tables = [&tables[0], &tables[1]];
+                for (heads, heads_first, conj) in
+                    [(1, false, false), (5, true, true), (5, false, true), (0, true, false)]
+                {
+                    // The second call of a case in place finds what the first one wrote: so each has its own.
+                    for ((name, first), (_, again)) in layouts(dtype).into_iter().zip(layouts(dtype)) {
+                        let what = format!("{level:?} {dtype:?} {name} and {heads} heads, {conj}");
+                        let other = beside(dtype, heads, heads_first, 72);
+                        pair(&first, Some(&other), tables, conj).expect(&what);
+                        again.run(tables[0], tables[1], Arg::B(conj)).expect(&what);
+                        let alone = Case {
+                            out1: Tensor::new(dtype, &other.x1.shape),
+                            out2: Tensor::new(dtype, &other.x1.shape),
+                            ..other.clone()
+                        };
+                        alone.run(tables[0], tables[1], Arg::B(conj)).expect(&what);
+                        for (pair, alone) in [(&first, &again), (&other, &alone)] {
+                            assert_eq!(pair.out1.values(), alone.out1.values(), "{what}");
+                            assert_eq!(pair.out2.values(), alone.out2.values(), "{what}");
+                        }
+                    }
+                }
+                for ((name, first), (_, again)) in layouts(dtype).into_iter().zip(layouts(dtype)) {
+                    pair(&first, None, tables, true).expect(name);
+                    again.run(tables[0], tables[1], Arg::B(true)).expect(name);
+                    assert_eq!(first.out1.values(), again.out1.values(), "{level:?} {name} alone");
+                    assert_eq!(first.out2.values(), again.out2.values(), "{level:?} {name} alone");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn wrong_pairs_are_refused_before_anything_is_written() {
+    let tables = [80, 81].map(|seed| Tensor::random(Dt::F32, &[11, 37], seed));
+    let tables = [&tables[0], &tables[1]];
+    let x = || layouts(Dt::F32).swap_remove(0).1;
+    let refuse = |case: &Case, other: &Case, text: &str| {
+        let before = case.out1.values();
+        let error = pair(case, Some(other), tables, false).expect_err(text);
+        assert_eq!(error, format!("apply_rotary_pair: argument {text}"));
+        assert!(before == case.out1.values(), "{text}");
+    };
+    refuse(&x(), &beside(Dt::F16, 2, false, 82), "`y1`: expected dtype f32 (as `x1`), got f16");
+    let y = beside(Dt::F32, 2, false, 84);
+    let short = Case { x2: y.x2.view(&[2, 11, 2, 36], &y.x2.strides, 0), ..y.clone() };
+    refuse(&x(), &short, "`y2`: expected shape [2, 11, 2, 37] (as `y1`), got [2, 11, 2, 36]");
+    let other = layouts(Dt::F32).swap_remove(0).1;
+    let long = Case {
+        x1: Tensor::random(Dt::F32, &[2, 12, 3, 37], 86),
+        x2: Tensor::random(Dt::F32, &[2, 12, 3, 37], 87),
+        out1: Tensor::new(Dt::F32, &[2, 12, 3, 37]),
+        out2: Tensor::new(Dt::F32, &[2, 12, 3, 37]),
+    };
+    refuse(
+        &x(),
+        &long,
+        "`cos`: expected [12, 37] (seq, half), or a shape that broadcasts to [2, 12, 3, 37], got [11, 37]",
+    );
+    let case = x();
+    let same = Case { out1: case.out1.clone(), ..other };
+    refuse(&case, &same, "`out1`: expected memory apart from `y_out1`, got the same view");
+    let case = x();
+    let read = Case { x2: case.out2.clone(), ..layouts(Dt::F32).swap_remove(0).1 };
+    refuse(&case, &read, "`out2`: expected memory apart from `y2`, got the same view");
+    let [x1, x2, out1, out2] = [&case.x1, &case.x2, &case.out1, &case.out2].map(Arg::T);
+    let args = [x1, x2, Arg::T(tables[0]), Arg::T(tables[1]), out1, out2, Arg::B(false), Arg::None, x1, x2, Arg::None];
+    let text = call(apply_rotary_pair, &args).expect_err("half of a pair");
+    assert_eq!(text, "apply_rotary_pair: argument `y2`: expected None, as `y1` is");
+    let args = [x1, x2, Arg::T(tables[0]), Arg::T(tables[1]), out1, out2, Arg::B(false), x1, x2, Arg::None, Arg::None];
+    let text = call(apply_rotary_pair, &args).expect_err("half of a pair");
+    assert_eq!(text, "apply_rotary_pair: argument `y_out1`: expected Tensor (DLTensor*), got None");
 }

@@ -173,8 +173,9 @@ fn rotary<T: Element + WithDType>(kernel: Arc<LayerKernel>, [q, k, cos, sin]: [B
     let (mut q_out, mut k_out) = (Buffer::<T>::zeros(&q.shape), Buffer::<T>::zeros(&k.shape));
     Box::new(move || {
         let (cos, sin, face) = (&cos.view()?, &sin.view()?, face!(kernel, Rotary));
-        face.forward(&mut q_out.out()?, &q.view()?, cos, sin, RotaryStyle::HalfSplit)?;
-        Ok(face.forward(&mut k_out.out()?, &k.view()?, cos, sin, RotaryStyle::HalfSplit)?)
+        let (mut q_out, mut k_out) = (q_out.out()?, k_out.out()?);
+        let tensors = [&q.view()?, &k.view()?];
+        Ok(face.forward_pair([&mut q_out, &mut k_out], tensors, cos, sin, RotaryStyle::HalfSplit)?)
     })
 }
 

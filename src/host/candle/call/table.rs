@@ -1,5 +1,7 @@
 //! Look-ups by number.
 
+use std::borrow::Cow;
+
 use candle_core::{CpuStorage, CustomOp2, DType, Error, Layout, Result, Shape, Tensor};
 
 use super::{Route, route};
@@ -26,7 +28,9 @@ impl CustomOp2 for EmbeddingOp<'_> {
             (weight, lw): (&CpuStorage, &Layout),
             (ids, li): (&CpuStorage, &Layout),
         ) -> Result<(CpuStorage, Shape)> {
-            let mut shape = li.dims().to_vec();
+            // As long as it becomes: to grow would be a second allocation.
+            let mut shape = Vec::with_capacity(li.dims().len() + 1);
+            shape.extend_from_slice(li.dims());
             shape.extend(lw.dims().last());
             let (ids, weight) = (indices(ids, li)?, view::<T>(weight, lw)?);
             finish(op.kernel.forward_to_vec::<T>(&ids, &weight, &shape), Shape::from(shape))
@@ -46,7 +50,11 @@ impl CustomOp2 for EmbeddingOp<'_> {
 pub fn embedding(plan: &Plan, slot: &Slot, ids: &Tensor, weight: &Tensor) -> Result<Option<Tensor>> {
     let Some(Route::Free(kernel)) = route(plan, slot, face, "embedding", &[weight])? else { return Ok(None) };
     // The contract's ids are u32 or i64; every u8 is a u32.
-    let ids = if ids.dtype() == DType::U8 { ids.to_dtype(DType::U32)? } else { ids.contiguous()? };
+    let ids = match ids.dtype() {
+        DType::U8 => Cow::Owned(ids.to_dtype(DType::U32)?),
+        _ if ids.is_contiguous() => Cow::Borrowed(ids),
+        _ => Cow::Owned(ids.contiguous()?),
+    };
     if !ids.device().same_device(weight.device()) {
         return Err(Error::DeviceMismatchBinaryOp {
             lhs: weight.device().location(),

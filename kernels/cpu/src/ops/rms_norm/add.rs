@@ -9,20 +9,22 @@ use core::ops::Range;
 
 use half::{bf16, f16};
 
-use super::factor::{finish, square};
+use super::factor::{Row, factor, squares};
 use super::{expect_row, expect_weight};
 use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
+use crate::ops::blocks::{self, Plan, Rows};
 use crate::ops::rows::{head, prefetch_pair, streams};
 use crate::simd::{Element, Simd, load, load2_as, store, store2_as};
 
 /// Longest row that streams, in bytes: it waits on the stack between its two passes.
 const MAX_ROW: usize = 32 << 10;
 
-/// A row on the stack.
+/// Two rows on the stack: one that is written, and the next.
 #[repr(align(64))]
-struct Row(MaybeUninit<[u8; MAX_ROW]>);
+struct Kept(MaybeUninit<[[u8; MAX_ROW]; 2]>);
 
-struct AddRmsNorm<E, W> {
+/// With `STREAM`, outputs bypass the cache.
+struct AddRmsNorm<E, W, const STREAM: bool> {
     rows: RowMap<4>,
     out: *mut E,
     sum: *mut E,
@@ -32,10 +34,13 @@ struct AddRmsNorm<E, W> {
     hidden: usize,
     eps: f64,
     offset: f32,
-    /// Whether outputs bypass the cache.
-    stream: bool,
-    /// Whether to ask for the next row while this one is written.
-    ahead: bool,
+    plan: Plan,
+}
+
+/// A job with the place of rows that stream.
+struct Running<'a, E, W, const STREAM: bool> {
+    job: &'a AddRmsNorm<E, W, STREAM>,
+    kept: *mut [u8; MAX_ROW],
 }
 
 /// Checks the arguments and runs the kernel.
@@ -83,7 +88,26 @@ fn run<E: Element, W: Element>(
     let [out, sum, x, residual] = tensors;
     let bytes = 4 * x.len() * size_of::<E>();
     let apart = [out, sum].iter().all(|output| !output.same_view(x) && !output.same_view(residual));
-    let job = AddRmsNorm::<E, W> {
+    let plan = Plan::new::<E>(x.last(), streams(bytes));
+    if streams(bytes) && apart && x.last() * size_of::<E>() <= MAX_ROW {
+        // Of what streams, one row of each of two blocks has a place.
+        launched::<E, W, true>(function, tensors, weight, eps, offset, plan.by_row(), bytes)
+    } else {
+        launched::<E, W, false>(function, tensors, weight, eps, offset, plan, bytes)
+    }
+}
+
+fn launched<E: Element, W: Element, const STREAM: bool>(
+    function: &'static str,
+    tensors: [&Tensor; 4],
+    weight: &Tensor,
+    eps: f64,
+    offset: f32,
+    plan: Plan,
+    bytes: usize,
+) -> Result<(), Failed> {
+    let [out, sum, x, residual] = tensors;
+    let job = AddRmsNorm::<E, W, STREAM> {
         rows: RowMap::new(tensors),
         out: out.data(),
         sum: sum.data(),
@@ -93,8 +117,7 @@ fn run<E: Element, W: Element>(
         hidden: x.last(),
         eps,
         offset,
-        stream: streams(bytes) && apart && x.last() * size_of::<E>() <= MAX_ROW,
-        ahead: streams(bytes),
+        plan,
     };
     // About 50 bytes per nanosecond from the nearer caches.
     launch(function, &job, job.rows.len(), bytes as u64 / 50)
@@ -102,129 +125,176 @@ fn run<E: Element, W: Element>(
 
 // SAFETY: rows are independent, outputs lie apart (`expect_writable`), inputs are only read or are the row's own
 // output.
-unsafe impl<E: Element, W: Element> Job for AddRmsNorm<E, W> {
+unsafe impl<E: Element, W: Element, const STREAM: bool> Job for AddRmsNorm<E, W, STREAM> {
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, items: Range<usize>) {
-        let mut row = Row(MaybeUninit::uninit());
-        let row = row.0.as_mut_ptr().cast::<E>();
-        let mut cursor = self.rows.cursor(items.start);
-        for _ in items {
-            let [out, sum, x, residual] = cursor.offsets;
-            cursor.advance();
-            let [_, _, next_x, next_residual] = cursor.offsets;
-            // SAFETY: the row's offset lies inside the checked tensor.
-            let out = unsafe { self.out.offset(out) };
-            // SAFETY: likewise.
-            let sum = unsafe { self.sum.offset(sum) };
-            // SAFETY: likewise.
-            let x = unsafe { self.x.offset(x) };
-            // SAFETY: likewise.
-            let residual = unsafe { self.residual.offset(residual) };
-            // SAFETY: likewise; behind the last row the first one comes again.
-            let next = unsafe { [self.x.offset(next_x), self.residual.offset(next_residual)] };
-            // What bypasses the cache can't be read again from it: such a row waits in one of its own.
-            let kept = if self.stream { row } else { sum };
-            // SAFETY: rows of `hidden` elements start there, dense; a row of the stack has room for one that streams.
-            let factor = unsafe { self.add(s, x, residual, kept) };
-            // SAFETY: likewise, as does the weight; the row was written.
-            unsafe { self.scale(s, kept, factor, out, sum, next) };
-        }
-        if self.stream {
+        if STREAM {
+            let mut kept = Kept(MaybeUninit::uninit());
+            let running = Running { job: self, kept: kept.0.as_mut_ptr().cast() };
+            // SAFETY: see above.
+            unsafe { blocks::run(s, &running, &self.rows, items, self.plan) };
             s.fence();
+        } else {
+            let running = Running { job: self, kept: core::ptr::null_mut() };
+            // SAFETY: see above.
+            unsafe { blocks::run(s, &running, &self.rows, items, self.plan) };
         }
     }
 }
 
-impl<E: Element, W: Element> AddRmsNorm<E, W> {
-    /// Writes the sum, rounded, and gives the factor of what was written, to the bits of the norm by itself.
-    ///
-    /// # Safety
-    /// `hidden` elements are readable at `x` and `residual` and writable at `sum`, which is one of them or apart.
+impl<E: Element, W: Element, const STREAM: bool> Rows<4, 1> for Running<'_, E, W, STREAM> {
+    type Whole = f32;
+
     #[inline(always)]
-    unsafe fn add<S: Simd>(&self, s: S, x: *const E, residual: *const E, sum: *mut E) -> f32 {
-        let (lanes, hidden) = (S::LANES, self.hidden);
-        let mut squares = [s.splat(0.0); 4];
-        let mut i = 0;
-        while i + 4 * lanes <= hidden {
-            let mut sums = [[s.splat(0.0); 2]; 2];
-            for (j, written) in sums.iter_mut().enumerate() {
-                let at = i + 2 * j * lanes;
-                // SAFETY: `i + 4 * LANES <= hidden`.
-                let [a, b] = unsafe { E::load2(s, x.add(at)) };
-                // SAFETY: likewise.
-                let [c, d] = unsafe { E::load2(s, residual.add(at)) };
-                // SAFETY: likewise.
-                unsafe { E::store2(s, sum.add(at), [s.add(a, c), s.add(b, d)]) };
-                // SAFETY: likewise; just written.
-                *written = unsafe { E::load2(s, sum.add(at)) };
-            }
-            square(s, &mut squares, sums);
-            i += 4 * lanes;
-        }
-        while i < hidden {
-            let count = lanes.min(hidden - i);
-            // SAFETY: `count` elements stand at `i`.
-            let left = unsafe { load(s, x.add(i), count) };
-            // SAFETY: likewise.
-            let right = unsafe { load(s, residual.add(i), count) };
-            // SAFETY: likewise.
-            unsafe { store(s, sum.add(i), s.add(left, right), count) };
-            // SAFETY: likewise; just written.
-            let written = unsafe { load(s, sum.add(i), count) };
-            squares[0] = s.fma(written, written, squares[0]);
-            i += lanes;
-        }
-        // SAFETY: the row was written.
-        unsafe { finish(s, squares, sum.cast_const(), hidden, self.eps) }
+    unsafe fn read<S: Simd>(&self, s: S, [_, sum, x, residual]: [isize; 4], turn: usize) -> [S::V; 1] {
+        let job = self.job;
+        // SAFETY: the row's offset lies inside the checked tensor.
+        let x = unsafe { job.x.offset(x) };
+        // SAFETY: likewise.
+        let residual = unsafe { job.residual.offset(residual) };
+        // SAFETY: likewise.
+        let sum = unsafe { self.kept(sum, turn) };
+        // The squares are those of what is written, so that the norm is that of the sum by itself, to the bit.
+        // SAFETY: rows of `hidden` elements start there, dense; a kept row has room for one that streams.
+        unsafe { [squares(s, &Sum { x, residual, sum }, job.hidden)] }
     }
 
-    /// Writes the norm, and, where that streams, the sum too.
+    #[inline(always)]
+    unsafe fn whole<S: Simd>(&self, _: S, [_, sum, ..]: [isize; 4], [squares]: [f32; 1], turn: usize) -> f32 {
+        // SAFETY: the row was written.
+        unsafe { factor::<S, E>(squares, self.kept(sum, turn), self.job.hidden, self.job.eps) }
+    }
+
+    #[inline(always)]
+    unsafe fn write<S: Simd, const N: usize>(
+        &self,
+        s: S,
+        rows: [[isize; 4]; N],
+        factors: [f32; N],
+        later: [[isize; 4]; N],
+        turn: usize,
+    ) {
+        let job = self.job;
+        // SAFETY: the row's offset lies inside the checked tensor.
+        let kept = rows.map(|[_, sum, ..]| unsafe { self.kept(sum, turn) }.cast_const());
+        // SAFETY: likewise.
+        let out = rows.map(|[out, ..]| unsafe { job.out.offset(out) });
+        // SAFETY: likewise.
+        let sum = rows.map(|[_, sum, ..]| unsafe { job.sum.offset(sum) });
+        let later = later.map(|[.., x, residual]| [job.x.wrapping_offset(x), job.residual.wrapping_offset(residual)]);
+        // SAFETY: rows of `hidden` elements start there, dense; those kept were written.
+        unsafe { job.scale(s, kept, factors, out, sum, later) };
+    }
+}
+
+impl<E: Element, W: Element, const STREAM: bool> Running<'_, E, W, STREAM> {
+    /// Where a row's sum is read again: what bypasses the cache can't be read from it, so such a row waits in a place of
+    /// its own.
     ///
     /// # Safety
-    /// `hidden` elements are readable at `kept` and the weight and writable at `out` and `sum`; `out` lies apart, and
-    /// `sum` too where it is not `kept`.
+    /// `sum` is the offset of a row.
     #[inline(always)]
-    unsafe fn scale<S: Simd>(&self, s: S, kept: *const E, factor: f32, out: *mut E, sum: *mut E, next: [*const E; 2]) {
-        let (pair, hidden) = (2 * S::LANES, self.hidden);
-        let (factor, offset) = (s.splat(factor), s.splat(self.offset));
-        let scaled = |value, weight| s.mul(s.mul(value, factor), s.add(weight, offset));
+    unsafe fn kept(&self, sum: isize, turn: usize) -> *mut E {
+        if STREAM {
+            // SAFETY: there are two places.
+            unsafe { self.kept.add(turn).cast() }
+        } else {
+            // SAFETY: by this function's contract.
+            unsafe { self.job.sum.offset(sum) }
+        }
+    }
+}
+
+/// A row of sums, which is written as it is summed.
+struct Sum<E> {
+    x: *const E,
+    residual: *const E,
+    sum: *mut E,
+}
+
+impl<E: Element> Row for Sum<E> {
+    #[inline(always)]
+    unsafe fn pair<S: Simd>(&self, s: S, i: usize, sums: &mut [S::V; 4], step: usize) {
+        // SAFETY: by this function's contract.
+        let [a, b] = unsafe { E::load2(s, self.x.add(i)) };
+        // SAFETY: likewise.
+        let [c, d] = unsafe { E::load2(s, self.residual.add(i)) };
+        // SAFETY: likewise.
+        unsafe { E::store_square2(s, self.sum.add(i), [s.add(a, c), s.add(b, d)], sums, step) };
+    }
+    #[inline(always)]
+    unsafe fn rest<S: Simd>(&self, s: S, i: usize, count: usize) -> S::V {
+        // SAFETY: by this function's contract.
+        let left = unsafe { load(s, self.x.add(i), count) };
+        // SAFETY: likewise.
+        let right = unsafe { load(s, self.residual.add(i), count) };
+        // SAFETY: likewise.
+        unsafe { store(s, self.sum.add(i), s.add(left, right), count) };
+        // SAFETY: likewise; just written.
+        unsafe { load(s, self.sum.add(i), count) }
+    }
+}
+
+impl<E: Element, W: Element, const STREAM: bool> AddRmsNorm<E, W, STREAM> {
+    /// Writes the norms, and, where that streams, the sums too.
+    ///
+    /// # Safety
+    /// `hidden` elements are readable at each `kept` and the weight and writable at each `out` and `sum`; `out` lies
+    /// apart, and `sum` too where it is not `kept`.
+    #[inline(always)]
+    unsafe fn scale<S: Simd, const N: usize>(
+        &self,
+        s: S,
+        kept: [*const E; N],
+        factors: [f32; N],
+        out: [*mut E; N],
+        sum: [*mut E; N],
+        later: [[*const E; 2]; N],
+    ) {
+        let (pair, hidden, offset) = (2 * S::LANES, self.hidden, s.splat(self.offset));
+        let factors = factors.map(|factor| s.splat(factor));
         // Both outputs stream where their vectors begin at the same elements.
-        let start = head::<S, E>(self.stream, out, hidden);
-        let stream = self.stream && start == head::<S, E>(self.stream, sum, hidden);
+        let start = head::<S, E>(STREAM, out[0], hidden);
+        let stream = STREAM && start == head::<S, E>(STREAM, sum[0], hidden);
         let mut i = 0;
         let mut end = if stream { start } else { 0 };
         loop {
             while i < end {
                 let count = S::LANES.min(end - i);
                 // SAFETY: `count` elements stand at `i`.
-                let value = unsafe { load(s, kept.add(i), count) };
-                // SAFETY: likewise.
-                let weight = unsafe { load(s, self.weight.add(i), count) };
-                if self.stream {
+                let weight = s.add(unsafe { load(s, self.weight.add(i), count) }, offset);
+                for r in 0..N {
                     // SAFETY: likewise.
-                    unsafe { store(s, sum.add(i), value, count) };
+                    let value = unsafe { load(s, kept[r].add(i), count) };
+                    if STREAM {
+                        // SAFETY: likewise.
+                        unsafe { store(s, sum[r].add(i), value, count) };
+                    }
+                    // SAFETY: likewise.
+                    unsafe { store(s, out[r].add(i), s.mul(s.mul(value, factors[r]), weight), count) };
                 }
-                // SAFETY: likewise.
-                unsafe { store(s, out.add(i), scaled(value, weight), count) };
                 i += count;
             }
             while i + pair <= hidden {
-                if self.ahead {
-                    for row in next {
-                        prefetch_pair::<S, E>(row, i);
-                    }
-                }
                 // SAFETY: `i + 2 * LANES <= hidden`.
-                let values = unsafe { load2_as::<S, E, W>(s, kept.add(i)) };
-                // SAFETY: likewise.
                 let [v, w] = unsafe { W::load2(s, self.weight.add(i)) };
-                if self.stream {
-                    // SAFETY: likewise; where it streams, whole vectors begin behind the head, and so does every step.
-                    unsafe { store2_as::<S, E, W>(s, sum.add(i), values, stream) };
+                let (v, w) = (s.add(v, offset), s.add(w, offset));
+                for r in 0..N {
+                    if self.plan.asks {
+                        for row in later[r] {
+                            prefetch_pair::<S, E>(row, i);
+                        }
+                    }
+                    // SAFETY: likewise.
+                    let values = unsafe { load2_as::<S, E, W>(s, kept[r].add(i)) };
+                    if STREAM {
+                        // SAFETY: likewise; where it streams, whole vectors begin behind the head, and so does every step.
+                        unsafe { store2_as::<S, E, W>(s, sum[r].add(i), values, stream) };
+                    }
+                    let norm = [s.mul(s.mul(values[0], factors[r]), v), s.mul(s.mul(values[1], factors[r]), w)];
+                    // SAFETY: likewise.
+                    unsafe { store2_as::<S, E, W>(s, out[r].add(i), norm, stream) };
                 }
-                let norm = [scaled(values[0], v), scaled(values[1], w)];
-                // SAFETY: likewise.
-                unsafe { store2_as::<S, E, W>(s, out.add(i), norm, stream) };
                 i += pair;
             }
             if i == hidden {
