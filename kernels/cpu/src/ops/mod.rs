@@ -10,6 +10,8 @@ pub(crate) mod attention;
 pub(crate) mod cross_entropy;
 #[cfg(feature = "embedding")]
 pub(crate) mod embedding;
+#[cfg(any(feature = "cross-entropy", feature = "softmax"))]
+mod exponentials;
 #[cfg(feature = "layer-norm")]
 pub(crate) mod layer_norm;
 #[cfg(feature = "linear")]
@@ -25,6 +27,7 @@ pub(crate) mod rotary;
     feature = "layer-norm",
     feature = "rotary",
     feature = "activation",
+    feature = "cross-entropy",
     feature = "softmax"
 ))]
 mod rows;
