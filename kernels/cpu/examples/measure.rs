@@ -22,9 +22,10 @@ use std::time::Instant;
 use half::{bf16, f16};
 use kernelhub_abi::{DLDataType, DLDevice, DLTensor, PackedFn, ParallelBodyFn, TVMFFIAny, device_type, dtype_code};
 use kernelhub_cpu::{
-    Level, add_rms_norm, apply_rotary, apply_rotary_pair, cross_entropy, cross_entropy_backward, embedding, flash_attn,
-    force_level, gelu, gelu_and_mul, gelu_tanh, kernelhub_set_parallel_for, layer_norm, linear, rms_norm,
-    rms_norm_backward, rms_norm_with_offset, silu_and_mul, silu_and_mul_backward, softmax,
+    Level, add_rms_norm, apply_rotary, apply_rotary_pair, cross_entropy, cross_entropy_backward, embedding,
+    fatrelu_and_mul, flash_attn, force_level, gelu, gelu_and_mul, gelu_quick, gelu_tanh, gelu_tanh_and_mul,
+    kernelhub_set_parallel_for, layer_norm, linear, rms_norm, rms_norm_backward, rms_norm_with_offset, silu,
+    silu_and_mul, silu_and_mul_backward, softmax,
 };
 
 struct Tensor {
@@ -139,7 +140,7 @@ fn main() {
         norms(dtype, bytes, &wanted);
         elementwise(dtype, bytes, &wanted);
         products(dtype, &wanted);
-        for [rows, width] in [[1, 1536], [512, 5632], [2048, 8192]] {
+        for [rows, width] in [[2048, 8192]] {
             if !wanted("silu_and_mul") {
                 break;
             }
@@ -232,7 +233,7 @@ fn rotary(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
 }
 
 fn elementwise(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
-    for [rows, width] in [[1, 1536], [512, 5632]] {
+    for [rows, width] in [[1, 1536], [32, 288], [32, 576], [512, 1024], [512, 2048], [512, 5632]] {
         let (mut out, mut dx) = (Tensor::new(dtype, &[rows, width]), Tensor::new(dtype, &[rows, 2 * width]));
         let (mut dy, mut x) = (Tensor::new(dtype, &[rows, width]), Tensor::new(dtype, &[rows, 2 * width]));
         let amount = bytes * (rows * width) as f64;
@@ -243,9 +244,17 @@ fn elementwise(dtype: usize, bytes: f64, wanted: &dyn Fn(&str) -> bool) {
                 print(&name, dtype, time(function, tensors, &[]), passes * amount, "GB/s");
             }
         };
+        run("silu", silu, &mut [out, dy], 2.0);
+        run("silu_and_mul", silu_and_mul, &mut [out, x], 3.0);
         run("gelu", gelu, &mut [out, dy], 2.0);
+        run("gelu_quick", gelu_quick, &mut [out, dy], 2.0);
         run("gelu_tanh", gelu_tanh, &mut [out, dy], 2.0);
         run("gelu_and_mul", gelu_and_mul, &mut [out, x], 3.0);
+        run("gelu_tanh_and_mul", gelu_tanh_and_mul, &mut [out, x], 3.0);
+        if wanted("fatrelu_and_mul") {
+            let micros = time(fatrelu_and_mul, &mut [out, x], &[TVMFFIAny::float(0.1)]);
+            print(&format!("fatrelu_and_mul [{rows}, {width}]"), dtype, micros, 3.0 * amount, "GB/s");
+        }
         run("silu_and_mul_backward", silu_and_mul_backward, &mut [dx, dy, x], 5.0);
     }
 }

@@ -13,11 +13,14 @@ use core::ops::Range;
 
 use half::{bf16, f16};
 
+use super::exponentials::{exponentials, greatest};
+use super::rows::{TOGETHER, load_wide, store_wide};
 use crate::call::{Args, DType, Failed, IdType, Ids, Job, MAX_RANK, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd, exp, load, store};
+use crate::simd::{EXP_SCALE, Element, Simd, Wide, exp_minus, load, prefetch, store};
 
-/// Longest part of a row that is summed in f32, in elements. A multiple of every vector.
-const PART: usize = 4096;
+/// Longest part of a row that is summed in f32, in elements: two of them fit the nearest cache. A multiple of
+/// [`TOGETHER`] of every vector.
+const PART: usize = 2048;
 
 /// The rows of a call.
 struct Rows<E> {
@@ -148,42 +151,37 @@ impl<E: Element> Rows<E> {
         (target != self.ignored).then_some(target as usize)
     }
 
+    /// Reads each part of the row twice while it is in the nearest cache, and the row once: what was summed before a
+    /// greater element is found is scaled for that.
+    ///
     /// # Safety
     /// `vocab` elements are readable at `row`.
     #[inline(always)]
     unsafe fn sum<S: Simd>(&self, s: S, row: *const E) -> Sum {
-        let (lanes, vocab) = (S::LANES, self.vocab);
-        let whole = vocab - vocab % lanes;
-        let mut max = s.splat(f32::NEG_INFINITY);
-        let mut i = 0;
-        while i < whole {
-            // SAFETY: `i + LANES <= vocab`.
-            max = s.max(unsafe { E::load(s, row.add(i)) }, max);
-            i += lanes;
-        }
-        if whole < vocab {
-            let count = vocab - whole;
-            // SAFETY: `count` elements stand at `whole`.
-            let value = unsafe { E::load_part(s, row.add(whole), count) };
-            max = s.max(s.keep_first(value, count, f32::NEG_INFINITY), max);
-        }
-        let max = s.max_lane(max);
-        let (shift, mut total, mut start) = (s.splat(max), 0.0, 0);
-        while start < vocab {
-            let end = (start + PART).min(vocab);
-            let mut sum = s.splat(0.0);
-            let mut i = start;
-            while i < end {
-                let count = lanes.min(end - i);
-                // SAFETY: `count` elements stand at `i`.
-                let value = unsafe { load(s, row.add(i), count) };
-                sum = s.add(sum, s.keep_first(exp(s, s.sub(value, shift)), count, 0.0));
-                i += lanes;
+        let (mut max, mut sum, mut start) = (f32::NEG_INFINITY, 0.0, 0);
+        while start < self.vocab {
+            let count = PART.min(self.vocab - start);
+            // SAFETY: a part of the row.
+            let part = unsafe { row.add(start) };
+            // SAFETY: likewise.
+            let greatest = unsafe { greatest(s, part, count) };
+            if greatest > max {
+                sum *= (f64::from(max) - f64::from(greatest)).exp();
+                max = greatest;
             }
-            total += f64::from(s.sum(sum));
-            start = end;
+            // The sums take long enough for the next part to come.
+            let next = row.wrapping_add(start + count);
+            for line in 0..(PART.min(self.vocab - start - count) * size_of::<E>()).div_ceil(64) {
+                prefetch(next.wrapping_byte_add(64 * line));
+            }
+            // As long as all are -infinity (or NaN, which the sum then is too), any number will do.
+            let from = if max == f32::NEG_INFINITY { 0.0 } else { max };
+            // The sum becomes an f32, whatever the logits are.
+            // SAFETY: likewise.
+            sum += f64::from(unsafe { exponentials::<f32, S, E>(s, part, count, from, None) });
+            start += count;
         }
-        Sum { max, sum: total }
+        Sum { max, sum: sum / f64::from(EXP_SCALE) }
     }
 }
 
@@ -257,12 +255,26 @@ impl<E: Element> Backward<E> {
         let logit = unsafe { from.add(target).read() }.to_f32();
         let (factor, max_value) = ((f64::from(dloss) / sum) as f32, max);
         let (factor, max) = (s.splat(factor), s.splat(max));
-        let mut i = 0;
+        let (step, mut i) = (TOGETHER * S::LANES, 0);
+        while i + step <= vocab {
+            // SAFETY: `TOGETHER` vectors stand at `i`.
+            let mut values = unsafe { load_wide(s, from.add(i)) };
+            for value in &mut values {
+                *value = s.sub(max, *value);
+            }
+            let mut values = exp_minus::<E, _>(Wide::<S, TOGETHER>(s), values);
+            for value in &mut values {
+                *value = s.mul(*value, factor);
+            }
+            // SAFETY: likewise.
+            unsafe { store_wide(s, to.add(i), values, false, false) };
+            i += step;
+        }
         while i < vocab {
             let count = S::LANES.min(vocab - i);
             // SAFETY: `count` elements stand at `i`.
             let value = unsafe { load(s, from.add(i), count) };
-            let value = s.mul(exp(s, s.sub(value, max)), factor);
+            let value = s.mul(exp_minus::<E, _>(s, s.sub(max, value)), factor);
             // SAFETY: `count` elements stand at `i`.
             unsafe { store(s, to.add(i), value, count) };
             i += S::LANES;

@@ -12,6 +12,8 @@ mod blocks;
 pub(crate) mod cross_entropy;
 #[cfg(feature = "embedding")]
 pub(crate) mod embedding;
+#[cfg(any(feature = "cross-entropy", feature = "softmax"))]
+mod exponentials;
 #[cfg(feature = "layer-norm")]
 pub(crate) mod layer_norm;
 #[cfg(feature = "linear")]
@@ -27,6 +29,7 @@ pub(crate) mod rotary;
     feature = "layer-norm",
     feature = "rotary",
     feature = "activation",
+    feature = "cross-entropy",
     feature = "softmax"
 ))]
 mod rows;

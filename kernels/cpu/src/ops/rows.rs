@@ -16,7 +16,7 @@ const USUAL_CACHE: usize = 32 << 20;
 static CACHE: AtomicUsize = AtomicUsize::new(0);
 
 /// Vectors that go through a formula side by side.
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
 pub(super) const TOGETHER: usize = 4;
 
 /// Whether the outputs of a call that moves so many bytes bypass the cache: where inputs and outputs don't fit it
@@ -84,7 +84,7 @@ pub(super) fn prefetch_pair<S: Simd, E>(row: *const E, at: usize) {
 ///
 /// # Safety
 /// `TOGETHER * LANES` elements are readable at `p`.
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
 pub(super) unsafe fn load_wide<S: Simd, E: Element>(s: S, p: *const E) -> [S::V; TOGETHER] {
     let mut all = [s.splat(0.0); TOGETHER];
@@ -95,20 +95,30 @@ pub(super) unsafe fn load_wide<S: Simd, E: Element>(s: S, p: *const E) -> [S::V;
     all
 }
 
+/// Writes [`TOGETHER`] vectors in the order of [`load_wide`]; `zeros` says that results often are 0.
+///
 /// # Safety
 /// `TOGETHER * LANES` elements are writable at `p`, a multiple of the bytes of a vector of f32 where `stream`.
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
-pub(super) unsafe fn store_wide<S: Simd, E: Element>(s: S, p: *mut E, all: [S::V; TOGETHER], stream: bool) {
+pub(super) unsafe fn store_wide<S: Simd, E: Element>(
+    s: S,
+    p: *mut E,
+    all: [S::V; TOGETHER],
+    stream: bool,
+    zeros: bool,
+) {
     for (j, pair) in all.chunks_exact(2).enumerate() {
         // SAFETY: pair `j` of the vectors.
         let to = unsafe { p.add(2 * j * S::LANES) };
-        if stream {
+        let pair = [pair[0], pair[1]];
+        match (stream, zeros) {
             // SAFETY: likewise, aligned.
-            unsafe { E::stream2(s, to, [pair[0], pair[1]]) };
-        } else {
+            (true, _) => unsafe { E::stream2(s, to, pair) },
             // SAFETY: likewise.
-            unsafe { E::store2(s, to, [pair[0], pair[1]]) };
+            (false, true) => unsafe { E::store2(s, to, pair) },
+            // SAFETY: likewise.
+            (false, false) => unsafe { E::store2_nonzero(s, to, pair) },
         }
     }
 }

@@ -10,13 +10,10 @@ use core::ops::Range;
 
 use half::{bf16, f16};
 
-use super::rows::{TOGETHER, head, load_wide, store_wide, streams};
+use super::exponentials::{PART, exponentials, greatest};
+use super::rows::{TOGETHER, head, store_wide, streams};
 use crate::call::{Args, DType, Failed, Job, MAX_RANK, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd, Wide, exp_minus, load, store};
-
-/// Longest part of a row that is summed in f32, and whose exponentials are kept, in elements: 16 KiB of stack.
-/// A multiple of [`TOGETHER`] of every vector.
-const PART: usize = 4096;
+use crate::simd::{Element, Simd, store};
 
 struct Softmax<E> {
     rows: RowMap<2>,
@@ -95,7 +92,7 @@ impl<E: Element> Softmax<E> {
         while start < width {
             let count = PART.min(width - start);
             // SAFETY: a part of the row; it fits `kept`.
-            total += f64::from(unsafe { exponentials(s, x.add(start), count, max, kept) });
+            total += f64::from(unsafe { exponentials::<E, S, E>(s, x.add(start), count, max, Some(kept)) });
             start += count;
         }
         let factor = (1.0 / total) as f32;
@@ -107,7 +104,7 @@ impl<E: Element> Softmax<E> {
         while start < width {
             let count = PART.min(width - start);
             // SAFETY: a part of the row; it fits `kept`.
-            unsafe { exponentials(s, x.add(start), count, max, kept) };
+            unsafe { exponentials::<E, S, E>(s, x.add(start), count, max, Some(kept)) };
             // SAFETY: likewise; the part was read before it is overwritten.
             unsafe { self.write(s, kept, out.add(start), count, factor) };
             start += count;
@@ -131,7 +128,7 @@ impl<E: Element> Softmax<E> {
                 *value = s.mul(unsafe { s.load_f32(kept.add(i + j * lanes)) }, factor);
             }
             // SAFETY: likewise; where it streams, whole vectors begin at `out`, and so does every step.
-            unsafe { store_wide(s, out.add(i), values, stream) };
+            unsafe { store_wide(s, out.add(i), values, stream, false) };
             i += TOGETHER * lanes;
         }
         while i < count {
@@ -143,71 +140,4 @@ impl<E: Element> Softmax<E> {
             i += lanes;
         }
     }
-}
-
-/// The greatest element; those that are NaN may be passed over.
-///
-/// # Safety
-/// `count` elements are readable at `x`.
-#[inline(always)]
-unsafe fn greatest<S: Simd, E: Element>(s: S, x: *const E, count: usize) -> f32 {
-    let lanes = S::LANES;
-    let mut tops = [s.splat(f32::NEG_INFINITY); TOGETHER];
-    let mut i = 0;
-    while i + TOGETHER * lanes <= count {
-        // SAFETY: `TOGETHER` vectors stand at `i`.
-        let values = unsafe { load_wide(s, x.add(i)) };
-        for (top, value) in tops.iter_mut().zip(values) {
-            *top = s.max(value, *top);
-        }
-        i += TOGETHER * lanes;
-    }
-    while i < count {
-        let part = lanes.min(count - i);
-        // SAFETY: `part` elements stand at `i`.
-        let value = unsafe { load(s, x.add(i), part) };
-        tops[0] = s.max(s.keep_first(value, part, f32::NEG_INFINITY), tops[0]);
-        i += lanes;
-    }
-    let [a, b, c, d] = tops;
-    s.max_lane(s.max(s.max(a, b), s.max(c, d)))
-}
-
-/// Keeps `e^(x - max)`, in the order of [`load_wide`] where that has one, and gives the sum. Where all are -infinity,
-/// and where one is infinite, the differences are NaN, and so is the sum.
-///
-/// # Safety
-/// `count` elements, at most [`PART`], are readable at `x`; [`PART`] numbers are writable at `kept`.
-#[inline(always)]
-unsafe fn exponentials<S: Simd, E: Element>(s: S, x: *const E, count: usize, max: f32, kept: *mut f32) -> f32 {
-    let lanes = S::LANES;
-    let max = s.splat(max);
-    let mut sums = [s.splat(0.0); TOGETHER];
-    let mut i = 0;
-    while i + TOGETHER * lanes <= count {
-        // SAFETY: `TOGETHER` vectors stand at `i`.
-        let mut values = unsafe { load_wide(s, x.add(i)) };
-        for value in &mut values {
-            *value = s.sub(max, *value);
-        }
-        let values = exp_minus(Wide::<S, TOGETHER>(s), values);
-        for (j, (sum, value)) in sums.iter_mut().zip(values).enumerate() {
-            *sum = s.add(*sum, value);
-            // SAFETY: inside the part.
-            unsafe { s.store_f32(kept.add(i + j * lanes), value) };
-        }
-        i += TOGETHER * lanes;
-    }
-    while i < count {
-        let part = lanes.min(count - i);
-        // SAFETY: `part` elements stand at `i`.
-        let value = s.sub(max, unsafe { load(s, x.add(i), part) });
-        let value = s.keep_first(exp_minus(s, value), part, 0.0);
-        sums[0] = s.add(sums[0], value);
-        // SAFETY: a part is a whole number of vectors, so there is room behind its last element.
-        unsafe { s.store_f32(kept.add(i), value) };
-        i += lanes;
-    }
-    let [a, b, c, d] = sums;
-    s.sum(s.add(s.add(a, b), s.add(c, d)))
 }

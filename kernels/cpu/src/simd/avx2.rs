@@ -111,6 +111,8 @@ impl Simd for Avx2 {
         mul(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
         reciprocal(a: __m256) -> __m256 { _mm256_div_ps(_mm256_set1_ps(1.0), a) }
         fma(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
+        divide(a: __m256, b: __m256) -> __m256 { _mm256_div_ps(a, b) }
+        fnma(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fnmadd_ps(a, b, c) }
         max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
         min(a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }
         abs(a: __m256) -> __m256 { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }

@@ -11,6 +11,8 @@
 
 use core::arch::x86_64::*;
 
+use super::packed::{to_bf16, to_bf16_alternating, to_bf16_at_once, to_bf16_nonzero, to_f16};
+use super::powers::{POWERS, SHIFTED, SHIFTED_SHORT};
 use super::{Kernel, Simd};
 
 /// Proof that the CPU has this level; with `BF16` also its extension of that name.
@@ -44,81 +46,11 @@ fn first(count: usize) -> u16 {
     ((1_u32 << count) - 1) as u16
 }
 
-/// To bf16, rounded to nearest even, NaN kept quiet. The instruction for it flushes subnormals.
-#[inline(always)]
-fn to_bf16(v: __m512) -> __m256i {
-    // SAFETY: called only with a token's methods, so the CPU has the level.
-    unsafe {
-        let bits = _mm512_castps_si512(v);
-        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-        let rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-        let rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x0040_0000));
-        _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded))
-    }
-}
-
-/// The bits of `v` with the upper half rounded to nearest even; not for NaN.
-#[inline(always)]
-fn round_upper(v: __m512) -> __m512i {
-    // SAFETY: called only with a token's methods, so the CPU has the level.
-    unsafe {
-        let bits = _mm512_castps_si512(v);
-        let odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x1_0000));
-        let rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
-        _mm512_mask_add_epi32(rounded, odd, rounded, _mm512_set1_epi32(1))
-    }
-}
-
-/// `rounded`, which are the bits of `v` rounded, with NaN made quiet.
-#[inline(always)]
-fn quiet(v: __m512, rounded: __m512i) -> __m512i {
-    // SAFETY: called only with a token's methods, so the CPU has the level.
-    unsafe {
-        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-        _mm512_mask_or_epi32(rounded, nan, _mm512_castps_si512(v), _mm512_set1_epi32(0x0040_0000))
-    }
-}
-
-/// To bf16 as [`to_bf16`] does, of which `v[0]` are the elements at even places and `v[1]` those between them.
-#[inline(always)]
-fn to_bf16_alternating(v: [__m512; 2]) -> __m512i {
-    let (mut even, mut odd) = (round_upper(v[0]), round_upper(v[1]));
-    // SAFETY: called only with a token's methods, so the CPU has the level.
-    unsafe {
-        // Either is NaN: rare, so it may take longer.
-        if _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v[0], v[1]) != 0 {
-            (even, odd) = (quiet(v[0], even), quiet(v[1], odd));
-        }
-        // The bits of `odd` under the mask, else those of `even`.
-        let mask = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
-        _mm512_ternarylogic_epi32::<0xca>(mask, odd, _mm512_srli_epi32::<16>(even))
-    }
-}
-
-#[inline(always)]
-fn to_f16(v: __m512) -> __m256i {
-    // SAFETY: called only with a token's methods, so the CPU has the level.
-    unsafe { _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v) }
-}
-
 #[inline(always)]
 fn fold(v: __m512) -> __m256 {
     // SAFETY: called only with a token's methods, so the CPU has the level.
     unsafe { _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)) }
 }
-
-/// `2^(k/32)` for `k` from 0 to 31.
-#[repr(align(64))]
-struct Powers([f32; 32]);
-
-#[rustfmt::skip]
-static POWERS: Powers = Powers([
-    1.0, 1.021_897_2, 1.044_273_7, 1.067_140_5, 1.090_507_7, 1.114_386_8, 1.138_788_6, 1.163_724_9,
-    1.189_207_1, 1.215_247_4, 1.241_857_8, 1.269_051, 1.296_839_6, 1.325_236_7, 1.354_255_6, 1.383_91,
-    core::f32::consts::SQRT_2, 1.445_180_8, 1.476_826_2, 1.509_164_5, 1.542_210_8, 1.575_980_9, 1.610_490_3, 1.645_755_5,
-    1.681_792_9, 1.718_619_3, 1.756_252_2, 1.794_709_1, 1.834_008_1, 1.874_167_7, 1.915_206_6, 1.957_144_1,
-]);
 
 /// Methods whose only contract is the CPU's level.
 macro_rules! level {
@@ -159,6 +91,40 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         }
     }
 
+    #[inline(always)]
+    fn power32(self, bits: __m512) -> __m512 {
+        read(&POWERS.0, bits)
+    }
+    #[inline(always)]
+    fn power(self, rounded: __m512) -> __m512 {
+        shifted(read(&SHIFTED.0, rounded), rounded)
+    }
+    #[inline(always)]
+    fn power_short(self, rounded: __m512) -> __m512 {
+        shifted(read(&SHIFTED_SHORT.0, rounded), rounded)
+    }
+    #[inline(always)]
+    fn lookup(self, table: &'static [f32; 32], bits: __m512) -> __m512 {
+        read(table, bits)
+    }
+    #[inline(always)]
+    fn abreast<const N: usize>(self, mut v: [__m512; N]) -> [__m512; N] {
+        if let [a, b, c, d] = v.as_mut_slice() {
+            // SAFETY: a token exists, so the CPU has the level.
+            [*a, *b, *c, *d] = unsafe { four([*a, *b, *c, *d]) };
+        }
+        v
+    }
+    #[inline(always)]
+    fn any_below<const N: usize>(self, x: [__m512; N], limit: f32) -> bool {
+        // As in `clamp`: the highest unsigned number is the least one, where any is negative.
+        // SAFETY: a token exists, so the CPU has the level.
+        unsafe {
+            let lowest = x.into_iter().fold(_mm512_setzero_si512(), |a, b| _mm512_max_epu32(a, _mm512_castps_si512(b)));
+            _mm512_cmpgt_epu32_mask(lowest, _mm512_castps_si512(_mm512_set1_ps(limit))) != 0
+        }
+    }
+
     level! {
         splat(value: f32) -> __m512 { _mm512_set1_ps(value) }
         add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
@@ -170,16 +136,23 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             let error = _mm512_fnmadd_ps(a, estimate, _mm512_set1_ps(1.0));
             _mm512_fmadd_ps(estimate, error, estimate)
         }}
+        divide(a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }
+        fnma(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fnmadd_ps(a, b, c) }
         fma(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
         max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
         min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+        // As integers, which more of the CPU's units compare: among negative numbers, the unsigned one that is lower is
+        // the lesser in size, and all others are lower still.
+        clamp(x: __m512, low: __m512, high: __m512) -> __m512 {{
+            let above = _mm512_min_epu32(_mm512_castps_si512(x), _mm512_castps_si512(low));
+            _mm512_castsi512_ps(_mm512_min_epi32(above, _mm512_castps_si512(high)))
+        }}
+        at_most(a: __m512, bound: __m512) -> __m512 {
+            _mm512_castsi512_ps(_mm512_min_epi32(_mm512_castps_si512(a), _mm512_castps_si512(bound)))
+        }
         abs(a: __m512) -> __m512 { _mm512_abs_ps(a) }
         round(a: __m512) -> __m512 { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
         scale2(a: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(a, n) }
-        power32(bits: __m512) -> __m512 {{
-            let (low, high) = (_mm512_load_ps(POWERS.0.as_ptr()), _mm512_load_ps(POWERS.0.as_ptr().add(16)));
-            _mm512_permutex2var_ps(low, _mm512_castps_si512(bits), high)
-        }}
         where_negative(x: __m512, a: __m512, b: __m512) -> __m512 {
             _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, _mm512_setzero_ps()), b, a)
         }
@@ -254,6 +227,9 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             _mm256_storeu_si256(p.cast(), rounded);
             _mm512_cvtph_ps(rounded)
         }}
+        store2_bf16_nonzero(p: *mut u16, v: [__m512; 2]) -> () {
+            _mm512_storeu_si512(p.cast(), if BF16 { to_bf16_nonzero(v) } else { to_bf16_alternating(v) })
+        }
         load_pairs(p: *const u16) -> __m512 { _mm512_loadu_ps(p.cast()) }
         load_pairs_part(p: *const u16, count: usize) -> __m512 {
             // `count` is at most 32, so that the low half holds the mask.
@@ -290,6 +266,44 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     }
 }
 
+/// Four vectors as they are, tied to one another by no instruction.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn four([mut a, mut b, mut c, mut d]: [__m512; 4]) -> [__m512; 4] {
+    // SAFETY: a comment, which changes nothing.
+    unsafe {
+        core::arch::asm!(
+            "/* {0} {1} {2} {3} */",
+            inout(zmm_reg) a,
+            inout(zmm_reg) b,
+            inout(zmm_reg) c,
+            inout(zmm_reg) d,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    [a, b, c, d]
+}
+
+/// `table[k]` for the numbers `k` in the low five bits.
+#[inline(always)]
+fn read(table: &[f32; 32], bits: __m512) -> __m512 {
+    // SAFETY: called only with a token's methods, so the CPU has the level; 16 numbers stand at each address.
+    unsafe {
+        let (low, high) = (_mm512_loadu_ps(table.as_ptr()), _mm512_loadu_ps(table.as_ptr().add(16)));
+        _mm512_permutex2var_ps(low, _mm512_castps_si512(bits), high)
+    }
+}
+
+/// `power` with what stands above the low five bits of `rounded` added to its exponent; see [`SHIFTED`].
+#[inline(always)]
+fn shifted(power: __m512, rounded: __m512) -> __m512 {
+    // SAFETY: called only with a token's methods, so the CPU has the level.
+    unsafe {
+        let exponent = _mm512_slli_epi32::<18>(_mm512_castps_si512(rounded));
+        _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(power), exponent))
+    }
+}
+
 #[inline(always)]
 fn pd(v: __m512) -> __m512d {
     // SAFETY: called only with a token's methods, so the CPU has the level.
@@ -320,27 +334,6 @@ fn high(v: __m512) -> __m512 {
 fn low(v: __m512) -> __m512 {
     // SAFETY: called only with a token's methods, so the CPU has the level.
     unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_castps_si512(v))) }
-}
-
-/// To bf16 as [`to_bf16_alternating`] does, by the instruction for it: in a third of the cycles. It takes subnormal
-/// numbers as zero, so those go the long way.
-#[inline(always)]
-fn to_bf16_at_once(v: [__m512; 2]) -> __m512i {
-    // In turn from the lower and the upper half.
-    let alternate = [
-        0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
-        15, 31_u16,
-    ];
-    // SAFETY: called only with a token's methods, so the CPU has the level with its extension.
-    unsafe {
-        const SUBNORMAL: i32 = 0x20;
-        let subnormal = [_mm512_fpclass_ps_mask::<SUBNORMAL>(v[0]), _mm512_fpclass_ps_mask::<SUBNORMAL>(v[1])];
-        if _kortestz_mask16_u8(subnormal[0], subnormal[1]) == 0 {
-            return to_bf16_alternating(v);
-        }
-        let halves = core::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(v[1], v[0]));
-        _mm512_permutexvar_epi16(core::mem::transmute::<[u16; 32], __m512i>(alternate), halves)
-    }
 }
 
 /// A pair of vectors to bf16, in the order of [`load2_bf16`](Simd::load2_bf16).

@@ -8,6 +8,18 @@ use half::{bf16, f16};
 
 use super::Simd;
 
+/// How exact f32 arithmetic has to be for results that are rounded once more.
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// They are not: to the last bits.
+    Single,
+    /// To f16, which keeps 11 bits.
+    F16,
+    /// To bf16, which keeps 8 bits.
+    Bf16,
+}
+
 /// An element type of tensors. The pointer contracts are those of [`Simd`].
 pub(crate) trait Element: Copy + Send + Sync + 'static {
     /// Whether rows can be used as f32 without conversion.
@@ -17,6 +29,9 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
     const FAR: f64;
     /// Whether [`Self::sum2`] and its kin multiply pairs as they lie: see [`Simd::dot_pairs`].
     const IN_PAIRS: bool = false;
+    /// What results of this type ask for.
+    #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+    const PRECISION: Precision;
 
     /// # Safety
     /// See [`Simd`].
@@ -52,6 +67,15 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
         unsafe { Self::store(simd, p, v[0]) };
         // SAFETY: the caller's contract, for the second half.
         unsafe { Self::store(simd, p.add(S::LANES), v[1]) };
+    }
+    /// [`Self::store2`], which may take less time where no element rounds to 0 or to a subnormal number.
+    ///
+    /// # Safety
+    /// See [`Simd`].
+    #[inline(always)]
+    unsafe fn store2_nonzero<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2]) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { Self::store2(simd, p, v) };
     }
     /// [`Self::store2`] past the caches.
     ///
@@ -103,6 +127,8 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
 impl Element for f32 {
     const IS_F32: bool = true;
     const FAR: f64 = 1.0;
+    #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+    const PRECISION: Precision = Precision::Single;
 
     #[inline(always)]
     unsafe fn load<S: Simd>(simd: S, p: *const Self) -> S::V {
@@ -227,10 +253,12 @@ pub(crate) unsafe fn store2_as<S: Simd, E: Element, L: Element>(simd: S, p: *mut
 const MAX_LANES: usize = 16;
 
 macro_rules! half_element {
-    ($type:ty, $load:ident, $store:ident, $stream:ident, { $($pairs:tt)* }) => {
+    ($type:ty, $precision:ident, $load:ident, $store:ident, $stream:ident, { $($pairs:tt)* }) => {
         impl Element for $type {
             const IS_F32: bool = false;
             const FAR: f64 = 64.0;
+            #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+            const PRECISION: Precision = Precision::$precision;
 
             #[inline(always)]
             unsafe fn load<S: Simd>(simd: S, p: *const Self) -> S::V {
@@ -276,7 +304,7 @@ macro_rules! half_element {
     };
 }
 
-half_element!(bf16, load_bf16, store_bf16, stream_bf16, {
+half_element!(bf16, Bf16, load_bf16, store_bf16, stream_bf16, {
     #[inline(always)]
     unsafe fn load2<S: Simd>(simd: S, p: *const Self) -> [S::V; 2] {
         // SAFETY: the caller's contract is the same; the type is a transparent u16.
@@ -286,6 +314,11 @@ half_element!(bf16, load_bf16, store_bf16, stream_bf16, {
     unsafe fn store2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2]) {
         // SAFETY: the caller's contract is the same; the type is a transparent u16.
         unsafe { simd.store2_bf16(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn store2_nonzero<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2]) {
+        // SAFETY: the caller's contract is the same; the type is a transparent u16.
+        unsafe { simd.store2_bf16_nonzero(p.cast(), v) }
     }
     #[inline(always)]
     unsafe fn stream2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2]) {
@@ -318,7 +351,7 @@ half_element!(bf16, load_bf16, store_bf16, stream_bf16, {
         squares[at] = simd.dot_pairs(pairs, pairs, squares[at]);
     }
 });
-half_element!(f16, load_f16, store_f16, stream_f16, {
+half_element!(f16, F16, load_f16, store_f16, stream_f16, {
     #[inline(always)]
     unsafe fn store_square2<S: Simd>(simd: S, p: *mut Self, v: [S::V; 2], squares: &mut [S::V; 4], step: usize) {
         // SAFETY: the caller's contract, for the first half; the type is a transparent u16.

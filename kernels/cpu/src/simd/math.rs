@@ -4,6 +4,8 @@
 #![expect(clippy::many_single_char_names, reason = "the names of the formulas")]
 
 use super::Arithmetic;
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+use super::{Element, Precision, ROUND32};
 
 /// `e^r = 1 + r + r^2 * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= ln(2) / 2.
 #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
@@ -17,40 +19,12 @@ const EXP2: [f32; 6] =
 const TANH: [f32; 5] = [-0.333_333_28, 0.133_327_7, -0.053_850_908, 0.020_997_18, -0.006_096_714];
 /// ln(2) in two parts; the first has few enough bits that its product with an exponent is exact.
 #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
-const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-
-/// `Q(a) e^(a^2 / 2) = t * p(2.54 t - 1.54)` with `t = 1 / (1 + a / 4)`, where `Q` is the upper tail of the normal
-/// distribution, `erfc(a / sqrt(2)) / 2`: the coefficients of `p`, interpolated at Chebyshev nodes of 0 <= a <= 14.875.
-#[cfg(feature = "activation")]
-const TAIL: [f32; 10] = [
-    0.225_849_31,
-    0.157_512_86,
-    0.081_141_83,
-    0.029_407_855,
-    0.006_318_187,
-    0.000_129_417_69,
-    -0.000_329_850_77,
-    -4.921_265e-5,
-    1.594_518_4e-5,
-    3.662_282_6e-6,
-];
-
-/// `e^x`, within 2 ulp; 0 below -104, infinity above 89, NaN for NaN.
-#[cfg(feature = "cross-entropy")]
-#[inline(always)]
-pub(crate) fn exp<S: Arithmetic>(s: S, x: S::V) -> S::V {
-    // NaN comes through: `max` and `min` answer their second operand then.
-    let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
-    let n = s.round(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
-    let r = s.fma(n, s.splat(-LN2[0]), x);
-    let r = s.fma(n, s.splat(-LN2[1]), r);
-    s.scale2(exp_reduced(s, r), n)
-}
+pub(super) const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
 /// `e^r` for |r| <= ln(2) / 2.
 #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
-fn exp_reduced<S: Arithmetic>(s: S, r: S::V) -> S::V {
+pub(super) fn exp_reduced<S: Arithmetic>(s: S, r: S::V) -> S::V {
     let mut p = s.splat(EXP[4]);
     p = s.fma(p, r, s.splat(EXP[3]));
     p = s.fma(p, r, s.splat(EXP[2]));
@@ -60,108 +34,90 @@ fn exp_reduced<S: Arithmetic>(s: S, r: S::V) -> S::V {
     s.add(p, s.splat(1.0))
 }
 
-/// What is added to a number below 2^17 so that its sum rounds it to a multiple of 1/32, of which the low five bits of
-/// the sum are the fraction.
-#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
-const ROUND32: f32 = 393_216.0;
-/// What `LOG2_E` lacks.
-#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
-const LOG2_E_LOW: f32 = 1.925_963e-8;
-/// `2^-r = 1 + r * (p[0] + r * p[1])` for |r| <= 1/64, least in error with the 1 fixed.
-#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
-const EXP2_32: [f32; 2] = [-0.693_157_3, 0.240_226_5];
+/// What [`exp_minus_scaled`] gives more: enough that its least number, divided by what the exponentials of a row sum to,
+/// is 0.
+#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
+pub(crate) const EXP_SCALE: f32 = 4_294_967_296.0;
+/// The logarithm of [`EXP_SCALE`].
+#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
+const EXP_SHIFT: f32 = 32.0;
+/// `e^-r = 1 - r * (p + r / 2)`: the `p` that is least in error for |r| <= ln(2) / 64.
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+const EXP_LINEAR: f32 = 1.000_014_5;
 
-/// `2^-r`, for |r| <= 1/64, times the power in the low five bits of `rounded`.
-#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
+/// `plus + e^-x 2^shift` by a table, for `shift - x / ln(2)` within -126..127: `short` within 3e-5, else within 3 ulp for
+/// |x| up to 60 and within 4 beyond.
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
-fn exp2_table<A: Arithmetic>(s: A, rounded: A::V, r: A::V) -> A::V {
-    let p = s.fma(s.fma(r, s.splat(EXP2_32[1]), s.splat(EXP2_32[0])), r, s.splat(1.0));
-    s.mul(s.power32(rounded), p)
-}
-
-/// `e^-a` for `a >= 0`, within 3 ulp; 0 above 104, NaN for NaN.
-#[cfg(any(feature = "activation", feature = "linear", feature = "softmax"))]
-#[inline(always)]
-pub(crate) fn exp_minus<A: Arithmetic>(s: A, a: A::V) -> A::V {
-    // NaN comes through: `min` answers its second operand then.
-    let a = s.min(s.splat(104.0), a);
-    if !A::TABLE {
-        let x = s.sub(s.splat(0.0), a);
-        let n = s.round(s.mul(x, s.splat(core::f32::consts::LOG2_E)));
-        let r = s.fma(n, s.splat(-LN2[0]), x);
-        let r = s.fma(n, s.splat(-LN2[1]), r);
-        return s.scale2(exp_reduced(s, r), n);
+fn exp_minus_table<A: Arithmetic>(s: A, x: A::V, shift: f32, plus: Option<f32>, short: bool) -> A::V {
+    let zero = s.splat(ROUND32 + shift);
+    let rounded = s.fma(x, s.splat(-core::f32::consts::LOG2_E), zero);
+    let n = s.sub(rounded, zero);
+    // What the constant lacks, times `n`, is at most 3e-7.
+    let r = s.fma(n, s.splat(core::f32::consts::LN_2), x);
+    let power = if short { s.power_short(rounded) } else { s.power(rounded) };
+    // Added here, where nothing waits for it.
+    let base = plus.map_or(power, |plus| s.add(power, s.splat(plus)));
+    if short {
+        return s.fnma(power, r, base);
     }
-    let rounded = s.fma(a, s.splat(-core::f32::consts::LOG2_E), s.splat(ROUND32));
-    let n = s.sub(rounded, s.splat(ROUND32));
-    let r = s.fma(a, s.splat(core::f32::consts::LOG2_E), n);
-    let r = s.fma(a, s.splat(LOG2_E_LOW), r);
-    s.scale2(exp2_table(s, rounded, r), n)
+    let p = s.fma(r, s.splat(0.5), s.splat(-EXP_LINEAR));
+    s.fma(power, s.mul(r, p), base)
 }
 
-/// `x / (1 + e^-z)`, computed with `e^-|z|`, which cannot overflow: for large negative `z` the other form gives 0
-/// where the result is still a normal number.
-#[cfg(any(feature = "activation", feature = "linear"))]
+/// `e^-a` as a number for |r| <= ln(2) / 2, and the power of two that it is to be scaled with.
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
-pub(crate) fn sigmoid_weighted<A: Arithmetic>(s: A, x: A::V, z: A::V) -> A::V {
-    let decay = exp_minus(s, s.abs(z));
-    let numerator = s.where_negative(z, s.mul(x, decay), x);
-    s.mul(numerator, s.reciprocal(s.add(s.splat(1.0), decay)))
-}
-
-/// `x (1 + erf(x / sqrt(2))) / 2`: `x Q(-x)` for negative `x`, and `x - x Q(x)` else, where `1 + erf` would lose all
-/// digits of the lower tail. Within 4 parts in 2^23 everywhere.
-#[cfg(feature = "activation")]
-#[inline(always)]
-pub(crate) fn normal_weighted<A: Arithmetic>(s: A, x: A::V) -> A::V {
-    // Beyond the bound the tail is below the least number. NaN comes through.
-    let a = s.min(s.splat(14.875), s.abs(x));
-    let (decay, n) = if A::TABLE { normal_decay_table(s, a) } else { normal_decay(s, a) };
-    let t = s.reciprocal(s.fma(a, s.splat(0.25), s.splat(1.0)));
-    // 2.54 t - 1.54, in a form that keeps its digits.
-    let place = s.mul(t, s.fma(a, s.splat(-0.384_453_78), s.splat(1.0)));
-    let mut p = s.splat(TAIL[9]);
-    for coefficient in TAIL[..9].iter().rev() {
-        p = s.fma(p, place, s.splat(*coefficient));
-    }
-    let tail = s.mul(s.mul(decay, t), p);
-    let weighted = s.scale2(s.mul(a, tail), n);
-    // `0 * x` leaves finite numbers as they are and makes -infinity NaN, as the formula does.
-    let negative = s.fma(x, s.splat(0.0), s.sub(s.splat(0.0), weighted));
-    s.where_negative(x, negative, s.sub(x, weighted))
-}
-
-/// `e^(-a^2 / 2)` as a number that is not small and the power of two that it is to be scaled with.
-#[cfg(feature = "activation")]
-#[inline(always)]
-fn normal_decay<A: Arithmetic>(s: A, a: A::V) -> (A::V, A::V) {
-    // The square in two parts, the first of them exact: its error would be that of the result, times the square.
-    let high = s.mul(s.round(s.mul(a, s.splat(256.0))), s.splat(1.0 / 256.0));
-    let low = s.sub(a, high);
-    let half_square = s.mul(s.mul(high, high), s.splat(0.5));
-    let n = s.round(s.mul(s.mul(a, a), s.splat(-0.5 * core::f32::consts::LOG2_E)));
-    let r = s.sub(s.sub(s.splat(0.0), half_square), s.mul(n, s.splat(LN2[0])));
-    let r = s.sub(r, s.mul(s.mul(s.add(a, high), low), s.splat(0.5)));
-    let r = s.fma(n, s.splat(-LN2[1]), r);
+fn exp_minus_parts<A: Arithmetic>(s: A, a: A::V) -> (A::V, A::V) {
+    let n = s.round(s.mul(a, s.splat(-core::f32::consts::LOG2_E)));
+    let r = s.fnma(n, s.splat(LN2[0]), s.sub(s.splat(0.0), a));
+    let r = s.fnma(n, s.splat(LN2[1]), r);
     (exp_reduced(s, r), n)
 }
 
-/// [`normal_decay`] where products are exact before they are added, and where there is a table.
-#[cfg(feature = "activation")]
+/// `e^-a` times [`EXP_SCALE`] for `a >= 0`, within 3e-5 where `E` has a 16-bit precision, else within 4 ulp; what belongs
+/// to 109 for all above, NaN for NaN.
+#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
-fn normal_decay_table<A: Arithmetic>(s: A, a: A::V) -> (A::V, A::V) {
-    const HALF: f32 = 0.5 * core::f32::consts::LOG2_E;
-    /// What [`HALF`] lacks.
-    const HALF_LOW: f32 = 9.629_815e-9;
-    let minus_square = s.mul(s.sub(s.splat(0.0), a), a);
-    let rounded = s.fma(minus_square, s.splat(HALF), s.splat(ROUND32));
-    let n = s.sub(rounded, s.splat(ROUND32));
-    let r = s.fma(minus_square, s.splat(-HALF), n);
-    // What the constant lost when it was rounded, and what the square did.
-    let r = s.fma(minus_square, s.splat(-HALF_LOW), r);
-    let lost = s.fma(a, a, minus_square);
-    let r = s.fma(lost, s.splat(HALF), r);
-    (exp2_table(s, rounded, r), n)
+pub(crate) fn exp_minus_scaled<E: Element, A: Arithmetic>(s: A, a: A::V) -> A::V {
+    // NaN comes through: `min` answers its second operand then.
+    let a = s.min(s.splat(109.0), a);
+    if A::TABLE {
+        return exp_minus_table(s, a, EXP_SHIFT, None, E::PRECISION != Precision::Single);
+    }
+    let (value, n) = exp_minus_parts(s, a);
+    s.scale2(value, s.add(n, s.splat(EXP_SHIFT)))
+}
+
+/// `e^-a` for `a >= 0`, as exact as [`exp_minus_scaled`]; 0 above 104, NaN for NaN.
+#[cfg(any(feature = "activation", feature = "cross-entropy"))]
+#[inline(always)]
+pub(crate) fn exp_minus<E: Element, A: Arithmetic>(s: A, a: A::V) -> A::V {
+    if A::TABLE {
+        return s.mul(exp_minus_scaled::<E, A>(s, a), s.splat(1.0 / EXP_SCALE));
+    }
+    let (value, n) = exp_minus_parts(s, s.min(s.splat(104.0), a));
+    s.scale2(value, n)
+}
+
+/// `x / (1 + e^-z)`, also where the quotient is small; within 3e-5 where `E` is bf16, else within 6 ulp.
+#[cfg(any(feature = "activation", feature = "linear"))]
+#[inline(always)]
+pub(crate) fn sigmoid_weighted<E: Element, A: Arithmetic>(s: A, x: A::V, z: A::V) -> A::V {
+    /// Keeps the divisor finite where the quotient is not 0.
+    const SCALE: f32 = 1.0 / 16_777_216.0;
+    if A::TABLE {
+        // From the lower bound on the quotient is 0, as an infinite `x` needs it; a `z` that is NaN makes `x` so, too.
+        let z = s.clamp(z, s.splat(-104.0), s.splat(70.0));
+        let divisor = s.abreast(exp_minus_table(s, z, -24.0, Some(SCALE), E::PRECISION == Precision::Bf16));
+        return s.mul(x, s.divide(s.splat(SCALE), divisor));
+    }
+    // By `e^-|z|`, which cannot overflow: for large negative `z` the other form gives 0 where the result is still a
+    // normal number.
+    let (value, n) = exp_minus_parts(s, s.min(s.splat(104.0), s.abs(z)));
+    let decay = s.scale2(value, n);
+    let numerator = s.where_negative(z, s.mul(x, decay), x);
+    s.divide(numerator, s.add(s.splat(1.0), decay))
 }
 
 /// `2^x`, within 2 ulp; 0 below -150, infinity above 129, NaN for NaN.

@@ -24,10 +24,18 @@ mod level;
     feature = "softmax"
 ))]
 mod math;
+#[cfg(feature = "activation")]
+mod normal;
+#[cfg(target_arch = "x86_64")]
+mod packed;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod powers;
 mod wide;
 
 pub(crate) use element::Element;
+#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+pub(crate) use element::Precision;
 #[cfg(any(
     feature = "rmsnorm",
     feature = "layer-norm",
@@ -41,19 +49,23 @@ pub(crate) use element::{load, store};
 pub(crate) use element::{load2_as, store2_as};
 pub use level::{Level, available, force_level};
 pub(crate) use level::{current, dispatch};
-#[cfg(feature = "cross-entropy")]
-pub(crate) use math::exp;
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "cross-entropy"))]
 pub(crate) use math::exp_minus;
-#[cfg(feature = "activation")]
-pub(crate) use math::normal_weighted;
 #[cfg(any(feature = "activation", feature = "linear"))]
 pub(crate) use math::sigmoid_weighted;
+#[cfg(any(feature = "cross-entropy", feature = "softmax"))]
+pub(crate) use math::{EXP_SCALE, exp_minus_scaled};
 #[cfg(feature = "flash-attn2")]
 pub(crate) use math::{exp2, tanh};
+#[cfg(feature = "activation")]
+pub(crate) use normal::normal_weighted;
 pub(crate) use wide::Arithmetic;
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
 pub(crate) use wide::Wide;
+
+/// What is added to a number below 2^17 so that its sum rounds it to a multiple of 1/32, of which the low five bits of
+/// the sum are the fraction.
+pub(crate) const ROUND32: f32 = 393_216.0;
 
 /// Code that [`Simd::call`] compiles for one level.
 pub(crate) trait Kernel {
@@ -73,7 +85,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Vectors per row in a register tile of six rows: all accumulators stay in registers.
     const TILE: usize;
-    /// Whether [`Self::power32`] is there.
+    /// Whether there are the tables that [`Self::power32`], [`Self::power`], [`Self::power_short`] and [`Self::lookup`]
+    /// read, and with them [`Self::any_below`].
     const TABLE: bool = false;
     /// Whether [`Self::dot_pairs`] is one instruction; else it takes as long as converting to f32 and multiplying.
     const PAIRS: bool;
@@ -91,12 +104,28 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// `1 / a` within 1 ulp, for `a` within 1..=2^60; NaN for NaN.
     fn reciprocal(self, a: Self::V) -> Self::V;
+    /// `a / b`, rounded once.
+    fn divide(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once where the level has such an instruction.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `c - a * b`, rounded once where the level has such an instruction.
+    fn fnma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// The greater one; `b` where either is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// The lesser one; `b` where either is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `x` within `low..=high`, which are below and above 0; NaN may become one of them.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn clamp(self, x: Self::V, low: Self::V, high: Self::V) -> Self::V {
+        self.min(high, self.max(low, x))
+    }
+    /// The lesser of two numbers without a sign; `bound` for NaN.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn at_most(self, a: Self::V, bound: Self::V) -> Self::V {
+        self.min(a, bound)
+    }
     /// Without the sign.
     fn abs(self, a: Self::V) -> Self::V;
     /// To the nearest integer, ties to even.
@@ -110,6 +139,44 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn power32(self, bits: Self::V) -> Self::V {
         debug_assert!(Self::TABLE, "this level has no table");
         bits
+    }
+    /// `2^x` of the `x` that `rounded` is [`ROUND32`] plus, a multiple of 1/32 within -126..127.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn power(self, rounded: Self::V) -> Self::V {
+        debug_assert!(Self::TABLE, "this level has no table");
+        rounded
+    }
+    /// As [`Self::power`], times 1 + 2.95e-5: `power_short(x) * (1 - r)` is then within 2.96e-5 of `2^x * e^-r`
+    /// wherever |r| <= ln(2) / 64.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn power_short(self, rounded: Self::V) -> Self::V {
+        debug_assert!(Self::TABLE, "this level has no table");
+        rounded
+    }
+    /// `table[k]`, where `k` is the number in the low five bits of each lane.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn lookup(self, table: &'static [f32; 32], bits: Self::V) -> Self::V {
+        debug_assert!(Self::TABLE, "this level has no table");
+        let _ = table;
+        bits
+    }
+    /// `v` as it is, of which the compiler knows no vector before it has all: it would else take one after another
+    /// through a long formula, which fits fewer registers, but waits for every step of it.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn abreast<const N: usize>(self, v: [Self::V; N]) -> [Self::V; N] {
+        v
+    }
+    /// Whether any lane is below `limit`, which is below 0; for NaN either.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    fn any_below<const N: usize>(self, x: [Self::V; N], limit: f32) -> bool {
+        debug_assert!(Self::TABLE, "this level has no table");
+        let _ = (x, limit);
+        true
     }
     /// `a` where `x < 0`, else `b`.
     fn where_negative(self, x: Self::V, a: Self::V, b: Self::V) -> Self::V;
@@ -220,6 +287,16 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
             self.store_bf16(p.add(Self::LANES), v[1]);
         }
     }
+    /// [`Self::store2_bf16`], which takes less time where none of the elements rounds to 0 or to a subnormal number.
+    ///
+    /// # Safety
+    /// See the trait; `2 * LANES` elements.
+    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
+    #[inline(always)]
+    unsafe fn store2_bf16_nonzero(self, p: *mut u16, v: [Self::V; 2]) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.store2_bf16(p, v) }
+    }
     /// [`Self::store2_bf16`], which gives what it wrote, as [`Self::load_pairs`] would.
     ///
     /// # Safety
@@ -262,7 +339,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 }
 
 /// Asks for the line at `p`, which need not be an address of anything.
-#[cfg(any(feature = "rmsnorm", feature = "layer-norm", feature = "flash-attn2"))]
+#[cfg(any(feature = "rmsnorm", feature = "layer-norm", feature = "flash-attn2", feature = "cross-entropy"))]
 #[expect(clippy::inline_always, reason = "one instruction")]
 #[inline(always)]
 pub(crate) fn prefetch<T>(p: *const T) {

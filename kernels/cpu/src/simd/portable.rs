@@ -71,6 +71,14 @@ impl Simd for Portable {
         from_fn(|i| a[i] * b[i] + c[i])
     }
     #[inline(always)]
+    fn divide(self, a: V, b: V) -> V {
+        from_fn(|i| a[i] / b[i])
+    }
+    #[inline(always)]
+    fn fnma(self, a: V, b: V, c: V) -> V {
+        from_fn(|i| c[i] - a[i] * b[i])
+    }
+    #[inline(always)]
     fn max(self, a: V, b: V) -> V {
         from_fn(|i| greater(a[i], b[i]))
     }

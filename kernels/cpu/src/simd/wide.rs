@@ -24,6 +24,24 @@ pub(crate) trait Arithmetic: Copy {
     /// See [`Simd`].
     fn reciprocal(self, a: Self::V) -> Self::V;
     /// See [`Simd`].
+    fn divide(self, a: Self::V, b: Self::V) -> Self::V;
+    /// See [`Simd`].
+    fn fnma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// See [`Simd`].
+    fn clamp(self, x: Self::V, low: Self::V, high: Self::V) -> Self::V;
+    /// See [`Simd`].
+    fn at_most(self, a: Self::V, bound: Self::V) -> Self::V;
+    /// See [`Simd`].
+    fn power(self, rounded: Self::V) -> Self::V;
+    /// See [`Simd`].
+    fn power_short(self, rounded: Self::V) -> Self::V;
+    /// See [`Simd`].
+    fn lookup(self, table: &'static [f32; 32], bits: Self::V) -> Self::V;
+    /// See [`Simd`].
+    fn abreast(self, v: Self::V) -> Self::V;
+    /// See [`Simd`].
+    fn any_below(self, x: Self::V, limit: f32) -> bool;
+    /// See [`Simd`].
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// See [`Simd`].
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
@@ -42,7 +60,7 @@ pub(crate) trait Arithmetic: Copy {
 }
 
 /// `N` vectors of a level side by side.
-#[cfg(any(feature = "activation", feature = "softmax"))]
+#[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wide<S, const N: usize>(pub(crate) S);
 
@@ -56,6 +74,18 @@ macro_rules! arithmetic {
             fn splat(self, value: f32) -> Self::V {
                 Simd::splat(self, value)
             }
+            #[inline(always)]
+            fn lookup(self, table: &'static [f32; 32], bits: Self::V) -> Self::V {
+                Simd::lookup(self, table, bits)
+            }
+            #[inline(always)]
+            fn abreast(self, v: Self::V) -> Self::V {
+                v
+            }
+            #[inline(always)]
+            fn any_below(self, x: Self::V, limit: f32) -> bool {
+                Simd::any_below(self, [x], limit)
+            }
             $(
                 #[inline(always)]
                 fn $name(self, $($arg: Self::V),+) -> Self::V {
@@ -64,7 +94,7 @@ macro_rules! arithmetic {
             )*
         }
 
-        #[cfg(any(feature = "activation", feature = "softmax"))]
+        #[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
         impl<S: Simd, const N: usize> Arithmetic for Wide<S, N> {
             type V = [<S as Simd>::V; N];
             const TABLE: bool = <S as Simd>::TABLE;
@@ -72,6 +102,22 @@ macro_rules! arithmetic {
             #[inline(always)]
             fn splat(self, value: f32) -> Self::V {
                 [Simd::splat(self.0, value); N]
+            }
+            #[inline(always)]
+            fn lookup(self, table: &'static [f32; 32], bits: Self::V) -> Self::V {
+                let mut all = bits;
+                for one in &mut all {
+                    *one = Simd::lookup(self.0, table, *one);
+                }
+                all
+            }
+            #[inline(always)]
+            fn abreast(self, v: Self::V) -> Self::V {
+                Simd::abreast(self.0, v)
+            }
+            #[inline(always)]
+            fn any_below(self, x: Self::V, limit: f32) -> bool {
+                Simd::any_below(self.0, x, limit)
             }
             $(
                 #[inline(always)]
@@ -92,6 +138,12 @@ arithmetic! {
     sub(a, b)
     mul(a, b)
     reciprocal(a)
+    divide(a, b)
+    fnma(a, b, c)
+    clamp(x, low, high)
+    at_most(a, bound)
+    power(rounded)
+    power_short(rounded)
     fma(a, b, c)
     max(a, b)
     min(a, b)

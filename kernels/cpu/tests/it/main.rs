@@ -15,6 +15,7 @@ mod attention;
 mod cross_entropy;
 mod embedding;
 mod gated_linear;
+mod halves;
 mod layer_norm;
 mod linear;
 mod packs;

@@ -185,6 +185,13 @@ impl Tensor {
         }
     }
 
+    /// Sets an element of a 16-bit type.
+    pub(crate) fn set_bits(&self, index: &[i64], bits: u16) {
+        assert_eq!(self.dtype.size(), 2);
+        // SAFETY: tests index inside their tensors.
+        unsafe { self.at(index).cast::<u16>().write_unaligned(bits) };
+    }
+
     pub(crate) fn indices(&self) -> Vec<Vec<i64>> {
         let count = self.shape.iter().product::<i64>();
         (0..count)

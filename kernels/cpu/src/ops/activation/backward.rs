@@ -10,7 +10,8 @@ use half::{bf16, f16};
 
 use super::{SEGMENT, expect_half};
 use crate::call::{Args, DType, Failed, Job, RowMap, Tensor, launch};
-use crate::simd::{Element, Simd, exp_minus, load, store};
+use crate::ops::rows::{TOGETHER, load_wide, store_wide};
+use crate::simd::{Arithmetic, Element, Simd, Wide, exp_minus, load, store};
 
 struct SiluAndMulBackward<E> {
     rows: RowMap<3>,
@@ -89,8 +90,24 @@ impl<E: Element> SiluAndMulBackward<E> {
     /// `count` elements are readable at `dy`, at `x` and `width` behind it, and writable at `dx` and `width` behind it.
     #[inline(always)]
     unsafe fn segment<S: Simd>(&self, s: S, dx: *mut E, dy: *const E, x: *const E, count: usize) {
-        let width = self.width;
+        let (width, step) = (self.width, TOGETHER * S::LANES);
         let mut i = 0;
+        while i + step <= count {
+            // SAFETY: `TOGETHER` vectors stand at `i`.
+            let gradient = unsafe { load_wide(s, dy.add(i)) };
+            // SAFETY: likewise.
+            let gate = unsafe { load_wide(s, x.add(i)) };
+            // SAFETY: likewise.
+            let up = unsafe { load_wide(s, x.add(width + i)) };
+            let wide = Wide::<S, TOGETHER>(s);
+            let (value, slope) = silu_with_slope(wide, gate);
+            let (of_gate, of_up) = (wide.mul(wide.mul(gradient, up), slope), wide.mul(gradient, value));
+            // SAFETY: likewise; both halves were read.
+            unsafe { store_wide(s, dx.add(i), of_gate, false, false) };
+            // SAFETY: likewise.
+            unsafe { store_wide(s, dx.add(width + i), of_up, false, false) };
+            i += step;
+        }
         while i < count {
             let part = S::LANES.min(count - i);
             // SAFETY: `part` elements stand at `i`.
@@ -112,10 +129,11 @@ impl<E: Element> SiluAndMulBackward<E> {
 /// `x sigmoid(x)` and its slope `sigmoid(x) (1 + x (1 - sigmoid(x)))`; the two sigmoids of `x` and `-x` are computed
 /// each for itself, since a difference from 1 would lose the lesser one's digits.
 #[inline(always)]
-fn silu_with_slope<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
+fn silu_with_slope<A: Arithmetic>(s: A, x: A::V) -> (A::V, A::V) {
     let one = s.splat(1.0);
-    let decay = exp_minus(s, s.abs(x));
-    let reciprocal = s.reciprocal(s.add(one, decay));
+    // For any type to the last bits, which the slope loses near its zero.
+    let decay = exp_minus::<f32, A>(s, s.abs(x));
+    let reciprocal = s.divide(one, s.add(one, decay));
     let sigmoid = s.mul(s.where_negative(x, decay, one), reciprocal);
     let other = s.mul(s.where_negative(x, one, decay), reciprocal);
     (s.mul(x, sigmoid), s.mul(sigmoid, s.fma(x, other, one)))

@@ -93,10 +93,21 @@ unsafe impl<E: Element, F: RowFunction> Job for Activation<E, F> {
 
 impl<E: Element, F: RowFunction> Activation<E, F> {
     /// # Safety
+    /// `TOGETHER * LANES` elements are readable at `gate`, and at `up` where gated.
+    #[inline(always)]
+    unsafe fn values<S: Simd>(&self, s: S, gate: *const E, up: *const E) -> [S::V; TOGETHER] {
+        // SAFETY: by this function's contract.
+        let g = unsafe { load_wide(s, gate) };
+        // SAFETY: likewise.
+        let u = if F::GATED { unsafe { load_wide(s, up) } } else { g };
+        self.f.value::<E, _>(Wide::<S, TOGETHER>(s), g, u)
+    }
+
+    /// # Safety
     /// `count` elements are readable at `gate` and `up` and writable at `out`.
     #[inline(always)]
     unsafe fn segment<S: Simd>(&self, s: S, gate: *const E, up: *const E, out: *mut E, count: usize) {
-        let lanes = S::LANES;
+        let (lanes, step) = (S::LANES, TOGETHER * S::LANES);
         let mut i = 0;
         let mut end = head::<S, E>(self.stream, out, count);
         loop {
@@ -107,18 +118,25 @@ impl<E: Element, F: RowFunction> Activation<E, F> {
                 // SAFETY: likewise.
                 let u = if F::GATED { unsafe { load(s, up.add(i), part) } } else { g };
                 // SAFETY: likewise.
-                unsafe { store(s, out.add(i), self.f.value(s, g, u), part) };
+                unsafe { store(s, out.add(i), self.f.value::<E, S>(s, g, u), part) };
                 i += part;
             }
-            while i + TOGETHER * lanes <= count {
-                // SAFETY: `TOGETHER * LANES` elements stand at `i`.
-                let g = unsafe { load_wide(s, gate.add(i)) };
+            if i + step <= count {
+                // Results are written while the next ones are computed: the conversion then waits for nothing.
+                // SAFETY: `step` elements stand at `i`.
+                let mut ready = unsafe { self.values(s, gate.add(i), up.add(i)) };
+                while i + 2 * step <= count {
+                    // SAFETY: another `step` elements stand behind them.
+                    let next = unsafe { self.values(s, gate.add(i + step), up.add(i + step)) };
+                    // SAFETY: as for `ready`; where it streams, whole vectors begin behind the head, and so does every
+                    // step.
+                    unsafe { store_wide(s, out.add(i), ready, self.stream, F::ZEROS) };
+                    ready = next;
+                    i += step;
+                }
                 // SAFETY: likewise.
-                let u = if F::GATED { unsafe { load_wide(s, up.add(i)) } } else { g };
-                let value = self.f.value(Wide::<S, TOGETHER>(s), g, u);
-                // SAFETY: likewise; where it streams, whole vectors begin behind the head, and so does every step.
-                unsafe { store_wide(s, out.add(i), value, self.stream) };
-                i += TOGETHER * lanes;
+                unsafe { store_wide(s, out.add(i), ready, self.stream, F::ZEROS) };
+                i += step;
             }
             if i == count {
                 return;

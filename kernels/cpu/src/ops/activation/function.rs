@@ -2,21 +2,23 @@
 
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 
-use crate::simd::{Arithmetic, normal_weighted, sigmoid_weighted};
+use crate::simd::{Arithmetic, Element, normal_weighted, sigmoid_weighted};
 
 /// A function of one number.
 pub(super) trait Unary: Copy + Send + Sync {
-    /// The values.
-    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V;
+    /// The values, to be rounded to `E`.
+    fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V;
 }
 
 /// What makes an output row of an input row.
 pub(super) trait RowFunction: Copy + Send + Sync {
     /// Whether an input row has two halves; else `second` is `first`.
     const GATED: bool;
+    /// Whether results often are 0.
+    const ZEROS: bool = false;
 
-    /// The values.
-    fn value<A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V;
+    /// The values, to be rounded to `E`.
+    fn value<E: Element, A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V;
 }
 
 /// `x / (1 + e^-x)`.
@@ -25,8 +27,8 @@ pub(super) struct Silu;
 
 impl Unary for Silu {
     #[inline(always)]
-    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V {
-        sigmoid_weighted(s, x, x)
+    fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
+        sigmoid_weighted::<E, A>(s, x, x)
     }
 }
 
@@ -36,8 +38,8 @@ pub(super) struct Gelu;
 
 impl Unary for Gelu {
     #[inline(always)]
-    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V {
-        normal_weighted(s, x)
+    fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
+        normal_weighted::<E, A>(s, x)
     }
 }
 
@@ -49,11 +51,11 @@ pub(super) struct GeluTanh;
 impl Unary for GeluTanh {
     /// As `x / (1 + e^-2u)`, which has no difference of numbers that are nearly equal.
     #[inline(always)]
-    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V {
+    fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
         // 2 * sqrt(2 / pi), and the same times 0.044715.
         let (linear, cubic) = (s.splat(1.595_769_2), s.splat(0.071_354_814));
         let z = s.mul(x, s.fma(s.mul(x, x), cubic, linear));
-        sigmoid_weighted(s, x, z)
+        sigmoid_weighted::<E, A>(s, x, z)
     }
 }
 
@@ -63,8 +65,8 @@ pub(super) struct GeluQuick;
 
 impl Unary for GeluQuick {
     #[inline(always)]
-    fn value<A: Arithmetic>(self, s: A, x: A::V) -> A::V {
-        sigmoid_weighted(s, x, s.mul(x, s.splat(1.702)))
+    fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
+        sigmoid_weighted::<E, A>(s, x, s.mul(x, s.splat(1.702)))
     }
 }
 
@@ -76,8 +78,8 @@ impl<F: Unary> RowFunction for Plain<F> {
     const GATED: bool = false;
 
     #[inline(always)]
-    fn value<A: Arithmetic>(self, s: A, first: A::V, _second: A::V) -> A::V {
-        self.0.value(s, first)
+    fn value<E: Element, A: Arithmetic>(self, s: A, first: A::V, _second: A::V) -> A::V {
+        self.0.value::<E, A>(s, first)
     }
 }
 
@@ -89,8 +91,8 @@ impl<F: Unary> RowFunction for GateFirst<F> {
     const GATED: bool = true;
 
     #[inline(always)]
-    fn value<A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
-        s.mul(self.0.value(s, first), second)
+    fn value<E: Element, A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
+        s.mul(self.0.value::<E, A>(s, first), second)
     }
 }
 
@@ -102,8 +104,8 @@ impl<F: Unary> RowFunction for GateSecond<F> {
     const GATED: bool = true;
 
     #[inline(always)]
-    fn value<A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
-        s.mul(first, self.0.value(s, second))
+    fn value<E: Element, A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
+        s.mul(first, self.0.value::<E, A>(s, second))
     }
 }
 
@@ -116,9 +118,10 @@ pub(super) struct FatRelu {
 
 impl RowFunction for FatRelu {
     const GATED: bool = true;
+    const ZEROS: bool = true;
 
     #[inline(always)]
-    fn value<A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
+    fn value<E: Element, A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
         // The difference of unequal numbers is never 0, so that its sign decides as a comparison would.
         let below = s.sub(s.splat(self.threshold), first);
         s.mul(s.where_negative(below, first, s.splat(0.0)), second)
