@@ -38,7 +38,7 @@ mod versions;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 pub use builder::HubBuilder;
@@ -297,7 +297,7 @@ impl Hub {
     /// key is taken, GPUs before software; for `wgpu`, which every adapter is, the first of all.
     #[cfg(feature = "wgpu")]
     fn shader_device(&self, _snapshot: &VerifiedSnapshot, key: DeviceKey) -> Result<Code, HubError> {
-        let mut gpus = self.gpus.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gpus = self.gpus.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(device) = gpus.get(&key) {
             return Ok(Code::Shader(device.clone()));
         }
@@ -313,7 +313,7 @@ impl Hub {
     #[cfg(feature = "wgpu")]
     #[must_use]
     pub fn gpu(&self, key: DeviceKey) -> Option<crate::gpu::Device> {
-        self.gpus.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        self.gpus.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned()
     }
 
     #[cfg(not(feature = "wgpu"))]
