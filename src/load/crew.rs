@@ -38,11 +38,11 @@ pub(super) struct Crew {
 impl Crew {
     /// A crew with `helpers` threads, which live as long as the process; with fewer where the system gives no more.
     pub(super) fn start(helpers: usize) -> Self {
-        let board: &'static Board = Box::leak(Box::new(Board::new()));
+        let board: &'static Board = Box::leak(Box::new(Board::new(helpers)));
         // Without word of a fork, a child would wait for threads that it has not.
         let most = if fork::is_told() { usize::try_from(HELPERS).unwrap_or(usize::MAX) } else { 0 };
         let spawned = (0..helpers.min(most)).map_while(|index| {
-            thread::Builder::new().name(format!("kernelhub-{index}")).spawn(move || board.serve()).ok()
+            thread::Builder::new().name(format!("kernelhub-{index}")).spawn(move || board.serve(index + 1)).ok()
         });
         Self { helpers: spawned.count(), board }
     }
@@ -66,7 +66,9 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use std::ffi::c_void;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread::{self, ThreadId};
     use std::time::Duration;
 
     use super::Crew;
@@ -146,6 +148,32 @@ mod tests {
         }
     }
 
+    /// Notes who ran an index; the first of each half wait for each other, so that nobody does both.
+    unsafe extern "C" fn note(index: usize, context: *mut c_void) {
+        // SAFETY: the test passes a pair that outlives the loop.
+        let (begun, by) = unsafe { &*context.cast::<(AtomicUsize, [OnceLock<ThreadId>; 8])>() };
+        by[index].set(thread::current().id()).expect("each index runs once");
+        if index.is_multiple_of(4) {
+            begun.fetch_add(1, Ordering::SeqCst);
+            while begun.load(Ordering::SeqCst) < 2 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_begins_with_its_own_indices_in_every_loop() {
+        let crew = Crew::start(1);
+        for _ in 0..50 {
+            let noted = (AtomicUsize::new(0), <[OnceLock<ThreadId>; 8]>::default());
+            // SAFETY: `note` may run on any thread, and the pair lives until the loop has returned.
+            assert!(unsafe { crew.run(8, note, std::ptr::from_ref(&noted).cast_mut().cast()) });
+            let own = thread::current().id();
+            assert_eq!(noted.1[0].get(), Some(&own), "the caller's first");
+            assert!(noted.1[4].get().is_some_and(|other| *other != own), "the helper's first");
+        }
+    }
+
     #[test]
     fn one_caller_has_the_crew_and_the_others_are_told() {
         let crew = Crew::start(2);
@@ -222,7 +250,7 @@ mod tests {
                 // A child that waits for its parent's threads is ended by the signal.
                 alarm(20);
                 let is_run = run(crew, &counts);
-                _exit(if is_run && counts.all_are(1) { 0 } else { 1 });
+                _exit(i32::from(!(is_run && counts.all_are(1))));
             }
             let mut status = -1;
             // SAFETY: the child of this process, and a place for its status.
