@@ -38,11 +38,11 @@ pub(super) struct Crew {
 impl Crew {
     /// A crew with `helpers` threads, which live as long as the process; with fewer where the system gives no more.
     pub(super) fn start(helpers: usize) -> Self {
-        let board: &'static Board = Box::leak(Box::new(Board::new()));
+        let board: &'static Board = Box::leak(Box::new(Board::new(helpers)));
         // Without word of a fork, a child would wait for threads that it has not.
         let most = if fork::is_told() { usize::try_from(HELPERS).unwrap_or(usize::MAX) } else { 0 };
         let spawned = (0..helpers.min(most)).map_while(|index| {
-            thread::Builder::new().name(format!("kernelhub-{index}")).spawn(move || board.serve()).ok()
+            thread::Builder::new().name(format!("kernelhub-{index}")).spawn(move || board.serve(index + 1)).ok()
         });
         Self { helpers: spawned.count(), board }
     }
@@ -66,7 +66,9 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use std::ffi::c_void;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread::{self, ThreadId};
     use std::time::Duration;
 
     use super::Crew;
@@ -143,6 +145,32 @@ mod tests {
             // Ends only where two threads are in it at once.
             // SAFETY: `meet` may run on any thread, and `here` lives until the loop has returned.
             assert!(unsafe { crew.run(2, meet, std::ptr::from_ref(&here).cast_mut().cast()) });
+        }
+    }
+
+    /// Notes who ran an index; the first of each half wait for each other, so that nobody does both.
+    unsafe extern "C" fn note(index: usize, context: *mut c_void) {
+        // SAFETY: the test passes a pair that outlives the loop.
+        let (begun, by) = unsafe { &*context.cast::<(AtomicUsize, [OnceLock<ThreadId>; 8])>() };
+        by[index].set(thread::current().id()).expect("each index runs once");
+        if index.is_multiple_of(4) {
+            begun.fetch_add(1, Ordering::SeqCst);
+            while begun.load(Ordering::SeqCst) < 2 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_begins_with_its_own_indices_in_every_loop() {
+        let crew = Crew::start(1);
+        for _ in 0..50 {
+            let noted = (AtomicUsize::new(0), <[OnceLock<ThreadId>; 8]>::default());
+            // SAFETY: `note` may run on any thread, and the pair lives until the loop has returned.
+            assert!(unsafe { crew.run(8, note, std::ptr::from_ref(&noted).cast_mut().cast()) });
+            let own = thread::current().id();
+            assert_eq!(noted.1[0].get(), Some(&own), "the caller's first");
+            assert!(noted.1[4].get().is_some_and(|other| *other != own), "the helper's first");
         }
     }
 

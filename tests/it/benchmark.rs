@@ -105,9 +105,13 @@ fn what_cannot_be_measured_is_refused_with_advice() {
     for (arguments, error, hint) in [
         (&["--layer", "RmsNorm"][..], "has no layer \"RmsNorm\"", "did you mean \"RMSNorm\"?"),
         (&["--dtype", "bf16"], "does not compute bf16", "it computes f32"),
-        (&["--shapes", "3"], "\"3\" is no shape of rms_norm: it has 1 axes", "write rowsxhidden"),
+        (&["--shapes", "3"], "\"3\" is no shape of rms_norm: it has 1 axes", "its axes are rows, hidden"),
         (&["--shapes", "4000000000x4000000"], "needs about", "--shapes takes smaller ones"),
+        (&["--shapes", "3x24,5x24,3x24"], "the shape 3x24 is given twice", "give each shape once"),
         (&["--compare", "absent.json"], "cannot read absent.json", ""),
+        // Asked before anything is measured.
+        (&["--json", "absent/run.json"], "cannot write absent/run.json", ""),
+        (&["--plots", "/dev/null/plots"], "cannot make /dev/null/plots", ""),
         (&["--device", "cuda"], "kernelhub-tests/norm", ""),
     ] {
         let stderr = norm.fails(1, arguments);
@@ -162,8 +166,13 @@ fn a_run_is_compared_with_an_earlier_one_and_drawn() {
         assert!(fs::read_to_string(norm.home.path().join("plots").join(picture)).unwrap().contains("</svg>"));
     }
     // A run of something else has nothing in common.
-    let stderr = norm.run(&["--compare", "before.json", "--no-ceilings", "--shapes", "7x8"]).stderr;
-    assert!(text(&stderr).contains("before.json has no result of kernelhub-tests/norm"), "{}", text(&stderr));
+    let other = ["--compare", "before.json", "--json", "other.json", "--no-ceilings", "--shapes", "7x8"];
+    let output = norm.run(&other);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("before.json has no result of kernelhub-tests/norm"), "{stderr}");
+    // What was measured is not lost by that.
+    assert!(text(&output.stdout).contains("7x8") && norm.home.path().join("other.json").is_file());
 }
 
 /// A shape of each contract's layers that takes no time.

@@ -199,3 +199,33 @@ fn line(text: &mut String, row: &str) {
     // Writing to a string cannot fail.
     writeln!(text, "{row}").unwrap_or_default();
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn ceilings_name_the_fastest_ways_and_what_was_not_measured() {
+        let ceilings = json!({
+            "threads": 2, "start_us": 1.25, "f32_fma_gflop_per_s": 236.4, "bf16_dot_gflop_per_s": null,
+            "bandwidth": [
+                { "bytes": 4096, "threads": 1, "copy_gb_per_s": 227.51, "streaming_copy_gb_per_s": null,
+                  "read_gb_per_s": 193.1, "ways": { "copy": { "streams": 1, "ahead": 0 }, "streaming_copy": null,
+                  "read": { "streams": 4, "ahead": 16 } }, "plain_pages": null },
+                { "bytes": 67_108_864, "threads": 2, "copy_gb_per_s": 91.0, "streaming_copy_gb_per_s": 108.4,
+                  "read_gb_per_s": 117.3, "plain_pages": { "copy_gb_per_s": 63.2, "streaming_copy_gb_per_s": 107.4,
+                  "read_gb_per_s": 81.3 } },
+            ],
+        });
+        let mut text = String::new();
+        super::ceilings(&ceilings, &mut text);
+        for line in [
+            "| 4 KiB | 1 | 227.5 (1) | - | 193.1 (4+) | - | - | - |",
+            "| 64 MiB | 2 | 91.0 | 108.4 | 117.3 | 63.2 | 107.4 | 81.3 |",
+            "ending it takes 1.25 µs at least.",
+            "by 2 threads: f32 236 GFLOP/s, bf16 -.",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

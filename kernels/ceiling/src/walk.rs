@@ -1,5 +1,6 @@
 //! One thread's pass over its part of the memory.
 #![expect(unsafe_code, reason = "wide loads and stores of several places at once")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 
 use std::hint::black_box;
 

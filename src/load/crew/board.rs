@@ -47,6 +47,11 @@ pub(super) struct Job {
 // SAFETY: the pack ABI lets the host run the body on any of its threads, so the context is made for that by the pack.
 unsafe impl Send for Job {}
 
+/// The most hands that the indices of a loop are dealt into, each of which follow each other. A thread begins with the
+/// same hand in every loop: what it read or wrote in the loop before lies in the caches of its core, and another core
+/// gets it from there at the rate of memory or less. More threads share hands.
+const HANDS: usize = 16;
+
 /// Keeps a number that many threads change away from those that others look at.
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -56,8 +61,8 @@ pub(super) struct Board {
     /// Whether a caller has the board.
     is_taken: AtomicBool,
     word: Apart<AtomicU64>,
-    /// The next index that nobody has begun.
-    next: Apart<AtomicUsize>,
+    /// Of each hand of indices, the next one that nobody has begun.
+    hands: Box<[Apart<AtomicUsize>]>,
     /// Written by the caller that has taken the board, while no loop is open and no helper counted; read by helpers
     /// that are counted.
     job: Shared<Option<Job>>,
@@ -68,11 +73,13 @@ pub(super) struct Board {
 }
 
 impl Board {
-    pub(super) fn new() -> Self {
+    /// For a caller and so many helpers.
+    pub(super) fn new(helpers: usize) -> Self {
+        let hands = (helpers + 1).min(HANDS);
         Self {
             is_taken: AtomicBool::new(false),
             word: Apart(AtomicU64::new(0)),
-            next: Apart(AtomicUsize::new(0)),
+            hands: (0..hands).map(|_| Apart(AtomicUsize::new(0))).collect(),
             job: Shared::new(None),
             bed: Sleep::new(),
             desk: Sleep::new(),
@@ -85,20 +92,22 @@ impl Board {
     /// # Safety
     /// The body may be called with the context on any thread, once for each index below `count`, until this returns.
     pub(super) unsafe fn run(&self, job: Job) -> bool {
-        let Self { word: Apart(word), next: Apart(next), .. } = self;
+        let Apart(word) = &self.word;
         if self.is_taken.swap(true, Ordering::Acquire) {
             return false;
         }
         // SAFETY: no other caller has the board, the loop before was closed, and its last helper was counted out.
         self.job.with_mut(|place| unsafe { *place = Some(job) });
-        next.store(0, Ordering::Relaxed);
+        for (hand, Apart(next)) in self.hands.iter().enumerate() {
+            next.store(self.first_of(hand, job.count), Ordering::Relaxed);
+        }
         // It was closed, so that the sum sets the bit.
         let before = word.fetch_add(TURN | OPEN, Ordering::AcqRel);
         if before & SLEEPERS != 0 {
             self.bed.wake();
         }
         // SAFETY: the caller's contract.
-        unsafe { self.work(job) };
+        unsafe { self.work(0, job) };
         let before = word.fetch_sub(OPEN, Ordering::AcqRel);
         if before & HELPERS != 0 {
             self.wait_for_helpers();
@@ -124,23 +133,36 @@ impl Board {
         word.fetch_and(!WAITED_FOR, Ordering::AcqRel);
     }
 
-    /// Does what nobody has begun yet.
+    /// The first index of a hand; of the one after the last, the end.
+    fn first_of(&self, hand: usize, count: usize) -> usize {
+        let hands = self.hands.len();
+        // Without a product that could be too large.
+        count / hands * hand + (count % hands).min(hand)
+    }
+
+    /// Does what nobody has begun yet: first of the member's own hand, and then what the others have left.
     ///
     /// # Safety
     /// As [`run`](Self::run), until this returns.
-    unsafe fn work(&self, Job { count, body, context }: Job) {
-        loop {
-            let index = self.next.0.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return;
+    unsafe fn work(&self, member: usize, Job { count, body, context }: Job) {
+        let hands = self.hands.len();
+        for step in 0..hands {
+            let hand = (member + step) % hands;
+            let (Apart(next), end) = (&self.hands[hand], self.first_of(hand + 1, count));
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= end {
+                    break;
+                }
+                // SAFETY: the caller's contract; hands have no index in common, and each is given out once.
+                unsafe { body(index, context) };
             }
-            // SAFETY: the caller's contract; each index is given out once.
-            unsafe { body(index, context) };
         }
     }
 
-    /// A helper's life: until [`dismiss`](Self::dismiss).
-    pub(super) fn serve(&self) {
+    /// The life of the helper that is the `member`th one at the board, the caller being the first, until
+    /// [`dismiss`](Self::dismiss).
+    pub(super) fn serve(&self, member: usize) {
         let Apart(word) = &self.word;
         let mut seen = 0;
         loop {
@@ -155,7 +177,7 @@ impl Board {
             // the loop writes again only after the helper is counted out.
             if let Some(job) = self.job.with(|place| unsafe { *place }) {
                 // SAFETY: `run` does not return before this helper is counted out.
-                unsafe { self.work(job) };
+                unsafe { self.work(member, job) };
             }
             let before = word.fetch_sub(HELPER, Ordering::AcqRel);
             if before & (HELPERS | WAITED_FOR) == HELPER | WAITED_FOR {

@@ -51,11 +51,11 @@ fn run(board: &Board, places: &Places) -> bool {
 
 fn helpers(board: &Arc<Board>, count: u64) -> Vec<JoinHandle<()>> {
     assert!(count <= HELPERS);
-    let help = |_| {
+    let help = |member| {
         let board = Arc::clone(board);
-        thread::spawn(move || board.serve())
+        thread::spawn(move || board.serve(member))
     };
-    (0..count).map(help).collect()
+    (1..).take(usize::try_from(count).expect("few")).map(help).collect()
 }
 
 /// The helpers go, and none stays asleep.
@@ -74,7 +74,7 @@ fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
 }
 
 fn loops(helper_count: u64, counts: &'static [usize]) {
-    let board = Arc::new(Board::new());
+    let board = Arc::new(Board::new(usize::try_from(helper_count).expect("few")));
     let helpers = helpers(&board, helper_count);
     for count in counts {
         let places = Places::new(*count);
@@ -102,7 +102,7 @@ fn two_helpers_do_not_disturb_each_other() {
 #[test]
 fn of_two_callers_each_runs_its_loop_whole_or_not_at_all() {
     model(2, || {
-        let board = Arc::new(Board::new());
+        let board = Arc::new(Board::new(1));
         let helpers = helpers(&board, 1);
         let call = |board: &Board| {
             let places = Places::new(1);
@@ -133,7 +133,7 @@ unsafe extern "C" fn nested(_: usize, context: *mut c_void) {
 #[test]
 fn a_loop_inside_of_a_loop_is_refused_and_not_waited_for() {
     model(2, || {
-        let pair = (Arc::new(Board::new()), AtomicUsize::new(0));
+        let pair = (Arc::new(Board::new(1)), AtomicUsize::new(0));
         let helpers = helpers(&pair.0, 1);
         let context = std::ptr::from_ref(&pair).cast_mut().cast();
         // SAFETY: `nested` may run on any thread, and the pair lives until the loop has returned.

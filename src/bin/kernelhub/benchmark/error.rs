@@ -16,6 +16,8 @@ pub(crate) enum BenchmarkError {
     DType { kernel: String, layer: String, dtype: DType, known: Vec<DType> },
     #[error("{layer}: {text:?} is no shape of {contract}: {reason}")]
     Shape { layer: String, contract: &'static str, text: String, reason: String, axes: &'static [&'static str] },
+    #[error("{layer}: the shape {text} is given twice")]
+    Twice { layer: String, text: String },
     #[error("{layer}: no benchmark of this version measures the contract {contract}")]
     Contract { layer: String, contract: String },
     #[error("{kernel}:{layer} cannot be measured on {device}: {reason}")]
@@ -84,8 +86,10 @@ impl Hint for BenchmarkError {
                 Some(format!("it computes {}", known.join(", ")))
             }
             Self::Shape { axes, .. } => {
-                Some(format!("write {}, such as 32x576 for two axes; --layer chooses one layer", axes.join("x")))
+                let example = axes.iter().map(|_| "64").collect::<Vec<_>>().join("x");
+                Some(format!("its axes are {}, such as {example}; --layer chooses one layer", axes.join(", ")))
             }
+            Self::Twice { .. } => Some("give each shape once".to_owned()),
             Self::Contract { .. } => Some("--layer leaves it out".to_owned()),
             Self::Device { .. } => Some(
                 "`kernelhub devices` shows this machine's devices; --layer chooses layers that run there".to_owned(),

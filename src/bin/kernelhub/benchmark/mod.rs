@@ -13,6 +13,7 @@ mod error;
 mod gpu;
 mod inputs;
 mod machine;
+mod outputs;
 mod passes;
 mod plots;
 mod process;
@@ -110,6 +111,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     // Read before anything is measured: a wrong path is not worth a minute.
     let earlier = options.compare.as_deref().map(|path| Ok::<_, BenchmarkError>((Report::read(path)?, path)));
     let earlier = earlier.transpose()?;
+    let is_json_alone = options.json.as_deref() == Some(Path::new("-"));
+    outputs::check(options.json.as_deref().filter(|_| !is_json_alone), options.plots.as_deref())?;
     let KernelName { repo, revision } = &options.kernel;
     let (hub, _) = options.hub.hub()?;
     let revision = match revision {
@@ -123,7 +126,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut machine = Machine::probe();
     tasks.iter().try_for_each(|task| task.check_memory(machine.memory_bytes))?;
 
-    let is_json_alone = options.json.as_deref() == Some(Path::new("-"));
     let roof = roof(options, loaded.code(), &tasks, is_json_alone);
     let mut bench = Bench {
         hub: &hub,
@@ -134,9 +136,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         roof,
     };
     let mut results = Vec::new();
+    let mut outcome = Ok(());
     for (at, task) in tasks.iter().enumerate() {
         progress(at, &tasks);
-        results.push(bench.run(task)?);
+        match bench.run(task) {
+            Ok(case) => results.push(case),
+            Err(failure) => {
+                outcome = Err(failure);
+                break;
+            }
+        }
+    }
+    if results.is_empty() {
+        return outcome;
     }
     machine.finish();
     let report = Report {
@@ -150,7 +162,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         ceilings: bench.roof.map(|roof| roof.ceilings),
         results,
     };
-    show(options, &report, earlier.as_ref().map(|(report, path)| (report, *path)), is_json_alone)?;
+    // What was measured before a failure is measured all the same.
+    let shown = show(options, &report, earlier.as_ref().map(|(report, path)| (report, *path)), is_json_alone);
+    outcome.and(shown)?;
     let failed = report.results.iter().filter(|case| !case.matched.passed).count();
     if failed > 0 {
         let mismatch = BenchmarkError::Mismatch { failed, total: report.results.len() };
@@ -159,14 +173,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints, writes, compares and draws.
+/// Prints, writes, compares and draws: all that is possible of it, and then the first failure.
 fn show(
     options: &Options,
     report: &Report,
     earlier: Option<(&Report, &Path)>,
     is_json_alone: bool,
 ) -> Result<(), Failure> {
-    let comparison = earlier.map(|(before, path)| Comparison::new(before, path, report)).transpose()?;
+    let compared = earlier.map(|(before, path)| Comparison::new(before, path, report)).transpose();
+    let (comparison, mut outcome) = match compared {
+        Ok(comparison) => (comparison, Ok(())),
+        Err(error) => (None, Err(Failure::from(error))),
+    };
     if !is_json_alone {
         println!("{}", text::head(report));
         println!("{}", text::results(report));
@@ -178,26 +196,28 @@ fn show(
         }
     }
     if let Some(path) = &options.json {
-        let mut value: Value = serde_json::to_value(report).map_err(Failure::plain)?;
-        if let Some(comparison) = &comparison {
-            value["comparison"] = json!(comparison);
-        }
-        if is_json_alone {
-            crate::print_json(&value)?;
-        } else {
-            let text = serde_json::to_string_pretty(&value).map_err(Failure::plain)?;
-            std::fs::write(path, text + "\n").map_err(|source| {
-                let (action, path) = ("write", path.clone());
-                BenchmarkError::File { action, path, source }
-            })?;
-            eprintln!("wrote {}", path.display());
-        }
+        outcome = outcome.and(write_json(report, comparison.as_ref(), Some(path).filter(|_| !is_json_alone)));
     }
     if let Some(folder) = &options.plots {
-        for path in plots::draw(report, folder)? {
-            eprintln!("drew {}", path.display());
-        }
+        let drawn = plots::draw(report, folder).map_err(Failure::from);
+        outcome = outcome.and(drawn.map(|paths| paths.iter().for_each(|path| eprintln!("drew {}", path.display()))));
     }
+    outcome
+}
+
+/// Writes a run as JSON into a file, or without one to standard output.
+fn write_json(report: &Report, comparison: Option<&Comparison>, path: Option<&PathBuf>) -> Result<(), Failure> {
+    let mut value: Value = serde_json::to_value(report).map_err(Failure::plain)?;
+    if let Some(comparison) = comparison {
+        value["comparison"] = json!(comparison);
+    }
+    let Some(path) = path else { return crate::print_json(&value) };
+    let text = serde_json::to_string_pretty(&value).map_err(Failure::plain)?;
+    std::fs::write(path, text + "\n").map_err(|source| {
+        let (action, path) = ("write", path.clone());
+        BenchmarkError::File { action, path, source }
+    })?;
+    eprintln!("wrote {}", path.display());
     Ok(())
 }
 

@@ -155,7 +155,9 @@ fn clamped(amounts: &Amounts) -> (usize, usize) {
     if in_use <= LARGEST {
         return (as_size(amounts.bytes_read), as_size(amounts.bytes_written));
     }
-    let part = |bytes: u64| as_size((u128::from(bytes) * u128::from(LARGEST) / u128::from(in_use)) as u64);
+    // No larger than the largest, so that it fits.
+    let part =
+        |bytes: u64| usize::try_from(u128::from(bytes) * u128::from(LARGEST) / u128::from(in_use)).unwrap_or_default();
     (part(amounts.bytes_read), part(amounts.bytes_written))
 }
 
@@ -212,7 +214,7 @@ mod tests {
     use super::super::amounts::Amounts;
     use super::super::roof::tests::example;
     use super::super::roof::{Bound, Streams};
-    use super::{LARGEST, Roof, clamped, tried};
+    use super::{LARGEST, Roof, as_size, clamped, tried};
 
     fn amounts(bytes_read: u64, bytes_written: u64) -> Amounts {
         Amounts { bytes_read, bytes_written, flop: None }
@@ -230,7 +232,9 @@ mod tests {
             let calls = passes.calls();
             assert!(!calls.is_empty());
             let count = calls.len();
-            calls.into_iter().for_each(|mut call| call());
+            for mut call in calls {
+                call();
+            }
             let ceiling = passes.ceiling((1..=count).map(|at| at as f64)).unwrap();
             assert!((ceiling.least_us - 1.0).abs() < 0.01 && ceiling.threads == 1, "{ceiling:?}");
             assert!(
@@ -261,8 +265,9 @@ mod tests {
     fn a_pass_is_no_larger_than_its_memory() {
         assert_eq!(clamped(&amounts(1_000, 10)), (1_000, 10));
         let (read, written) = clamped(&amounts(3 * LARGEST, LARGEST));
-        assert!(read + written <= LARGEST as usize && read.abs_diff(3 * written) < 8, "{read} and {written}");
+        let largest = as_size(LARGEST);
+        assert!(read + written <= largest && read.abs_diff(3 * written) < 8, "{read} and {written}");
         let (read, written) = clamped(&amounts(0, LARGEST));
-        assert!(read == 0 && written <= LARGEST as usize / 2);
+        assert!(read == 0 && written <= largest / 2);
     }
 }

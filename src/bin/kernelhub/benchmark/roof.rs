@@ -67,6 +67,7 @@ pub(crate) struct Streams {
 }
 
 /// Bandwidths on plain pages.
+#[expect(clippy::struct_field_names, reason = "the names in the JSON, as of the other bandwidths")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PlainPages {
     pub(crate) copy_gb_per_s: Option<f64>,

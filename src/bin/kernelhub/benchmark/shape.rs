@@ -7,6 +7,9 @@ use kernelhub::bind::Contract;
 
 use super::error::BenchmarkError;
 
+/// The most that the extents of a shape may multiply to.
+const MOST: u64 = 1 << 55;
+
 /// The axes of a contract's shapes, in the order of their text; `None` for a contract that nothing here measures.
 pub(crate) fn axes_of(contract: Contract) -> Option<&'static [&'static str]> {
     Some(match contract {
@@ -62,7 +65,7 @@ impl Shape {
         }
         let extent = |part: &&str| part.parse().ok().filter(|extent| (1..=u32::MAX as usize).contains(extent));
         let extents: Option<Vec<usize>> = parts.iter().map(extent).collect();
-        let extents = extents.ok_or_else(|| fault("an extent is a whole number above 0".to_owned()))?;
+        let extents = extents.ok_or_else(|| fault(format!("an extent is a whole number from 1 to {}", u32::MAX)))?;
         Self { axes, extents, is_gated: matches!(contract, Contract::GatedActivation(_)) }.checked().map_err(fault)
     }
 
@@ -109,6 +112,11 @@ impl Shape {
     }
 
     fn checked(self) -> Result<Self, String> {
+        // Whatever is counted of a shape is a part of this, but for a few bits.
+        let all = self.extents.iter().try_fold(1_u64, |all, extent| all.checked_mul(*extent as u64));
+        if all.is_none_or(|all| all > MOST) {
+            return Err("no machine has memory for so much".to_owned());
+        }
         let has = |axis: &str| self.axes.contains(&axis);
         if has("heads") && !self.of("heads").is_multiple_of(self.of("kv_heads")) {
             return Err("heads is no multiple of kv_heads".to_owned());
@@ -178,10 +186,11 @@ mod tests {
     fn what_is_no_shape_is_refused_with_the_axes() {
         for (contract, text, words) in [
             (Contract::RmsNorm, "32", "it has 1 axes, and 2 are expected"),
-            (Contract::RmsNorm, "32x", "a whole number above 0"),
-            (Contract::RmsNorm, "0x32", "a whole number above 0"),
-            (Contract::RmsNorm, "3x-2", "a whole number above 0"),
-            (Contract::RmsNorm, "3x5000000000", "a whole number above 0"),
+            (Contract::RmsNorm, "32x", "a whole number from 1 to 4294967295"),
+            (Contract::RmsNorm, "0x32", "a whole number from 1 to 4294967295"),
+            (Contract::RmsNorm, "3x-2", "a whole number from 1 to 4294967295"),
+            (Contract::Linear, "4000000000x4000000000x4000000000", "no machine has memory"),
+            (Contract::RmsNorm, "3x5000000000", "a whole number from 1 to 4294967295"),
             (Contract::Attention, "1x9x2x64x1x512", "heads is no multiple"),
             (Contract::Attention, "1x9x3x64x513x512", "q_len is more than kv_len"),
             (Contract::Rotary, "1x9x3x1x63", "head_dim is odd"),

@@ -56,8 +56,16 @@ impl Wanted<'_> {
             }));
         };
         if !self.shapes.is_empty() {
+            let mut shapes: Vec<Shape> = Vec::new();
             for text in self.shapes {
-                add(&Shape::parse(layer, contract, text)?, &known);
+                let shape = Shape::parse(layer, contract, text)?;
+                if shapes.contains(&shape) {
+                    return Err(BenchmarkError::Twice { layer: layer.clone(), text: text.clone() });
+                }
+                shapes.push(shape);
+            }
+            for shape in &shapes {
+                add(shape, &known);
             }
         } else if spec.benchmark.is_empty() {
             Shape::usual(layer, contract)?.iter().for_each(|shape| add(shape, &known));
@@ -121,9 +129,11 @@ mod tests {
         assert!(hint(&layer).contains("RMSNorm, Linear"), "{}", hint(&layer));
         let dtype = tasks(&["RMSNorm"], &[DType::F16], &[]).unwrap_err();
         assert!(dtype.to_string().contains("does not compute f16") && hint(&dtype).contains("f32, bf16"), "{dtype}");
+        let twice = tasks(&["RMSNorm"], &[], &["3x8", "4x8", "03x8"]).unwrap_err();
+        assert!(matches!(&twice, BenchmarkError::Twice { text, .. } if text == "03x8") && twice.hint().is_some());
         let shape = tasks(&[], &[], &["32x576"]).unwrap_err();
         assert!(shape.to_string().contains("Linear: \"32x576\" is no shape of linear"), "{shape}");
-        assert!(hint(&shape).contains("rowsxin_featuresxout_features"), "{}", hint(&shape));
+        assert!(hint(&shape).contains("rows, in_features, out_features, such as 64x64x64"), "{}", hint(&shape));
     }
 
     #[test]

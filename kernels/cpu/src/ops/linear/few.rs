@@ -24,14 +24,19 @@ const BLOCK: usize = 256;
 const STAGED: usize = 4096;
 const PAD: usize = 16;
 /// Rows of the weight that are read together, for one row, for up to [`Simd::TILE`] and for more: as many sums as hide an
-/// addition's latency, and no more than the registers hold.
-const ALONE: usize = 8;
+/// addition's latency, and no more than the registers hold. For one row, those of whole lines of cache and those of less:
+/// the processor follows four streams better than eight, but half a line each of four keeps it less busy than they can.
+const LINES: usize = 4;
+const PARTS: usize = 8;
 const TOGETHER: usize = 4;
 const MANY: usize = 3;
+/// Bytes of a line.
+const LINE: usize = 64;
 /// The column of a stream that has ended.
 const ENDED: usize = usize::MAX;
-/// Bytes that a stream is asked for ahead. With one row the processor has enough loads in flight by itself; with more
-/// the products between them fill its queues.
+/// Bytes that a stream is asked for ahead, with one row and with more: there the products between loads fill the
+/// processor's queues, so that it has fewer in flight by itself.
+const AHEAD_ALONE: usize = 256;
 const AHEAD: usize = 2048;
 
 /// Item: [`COLUMNS`] columns of all rows, which are at most [`MAX_ROWS`].
@@ -157,8 +162,10 @@ impl<E: Product> Kernel for Block<E> {
     fn run<S: Simd>(self, s: S) {
         // SAFETY: the maker's promise.
         unsafe {
-            if self.rows == 1 {
-                self.streams::<S, ALONE>(s);
+            if self.rows == 1 && E::width::<S>() * size_of::<E>() >= LINE {
+                self.streams::<S, LINES>(s);
+            } else if self.rows == 1 {
+                self.streams::<S, PARTS>(s);
             } else if self.rows <= 4 || S::TILE < 4 {
                 self.streams::<S, TOGETHER>(s);
             } else {
@@ -263,9 +270,8 @@ impl<E: Product> Block<E> {
             for (value, weight) in right.iter_mut().zip(weights) {
                 // SAFETY: a whole vector stands at `d`.
                 *value = unsafe { E::read(s, weight.add(d)) };
-                if R > 1 {
-                    s.prefetch(weight.wrapping_add(d).wrapping_byte_add(AHEAD).cast());
-                }
+                let ahead = if R > 1 { AHEAD } else { AHEAD_ALONE };
+                s.prefetch(weight.wrapping_add(d).wrapping_byte_add(ahead).cast());
             }
             for (r, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: a vector of the row.
