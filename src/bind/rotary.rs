@@ -83,7 +83,7 @@ impl RotaryKernel {
     /// As [`Self::forward`].
     pub fn forward_pair(
         &self,
-        [out, y_out]: [&mut TensorMut<'_>; 2],
+        (out, y_out): (&mut TensorMut<'_>, &mut TensorMut<'_>),
         [x, y]: [&TensorRef<'_>; 2],
         cos: &TensorRef<'_>,
         sin: &TensorRef<'_>,
@@ -263,7 +263,7 @@ impl RotaryKernel {
         collect_outputs(shapes[0], shapes[1], |out, y_out| {
             let mut out = TensorMut::uninit::<T>(out, shapes[0])?;
             let mut y_out = TensorMut::uninit::<T>(y_out, shapes[1])?;
-            self.forward_pair([&mut out, &mut y_out], tensors, cos, sin, style)
+            self.forward_pair((&mut out, &mut y_out), tensors, cos, sin, style)
         })
     }
 }

@@ -188,7 +188,7 @@ fn a_pair_is_turned_in_two_calls_by_a_function_of_one_tensor() {
         let first = with_output(out, |out| {
             second = with_output(y_out, |y_out| {
                 let (cos, sin) = (ones(&[3, 1]), ones(&[3, 1]));
-                kernel.forward_pair([out, y_out], [&x, &y], &cos, &sin, RotaryStyle::HalfSplit)
+                kernel.forward_pair((out, y_out), [&x, &y], &cos, &sin, RotaryStyle::HalfSplit)
             })?;
             Ok(())
         })?;

@@ -175,7 +175,7 @@ fn rotary<T: Element + WithDType>(kernel: Arc<LayerKernel>, [q, k, cos, sin]: [B
         let (cos, sin, face) = (&cos.view()?, &sin.view()?, face!(kernel, Rotary));
         let (mut q_out, mut k_out) = (q_out.out()?, k_out.out()?);
         let tensors = [&q.view()?, &k.view()?];
-        Ok(face.forward_pair([&mut q_out, &mut k_out], tensors, cos, sin, RotaryStyle::HalfSplit)?)
+        Ok(face.forward_pair((&mut q_out, &mut k_out), tensors, cos, sin, RotaryStyle::HalfSplit)?)
     })
 }
 
