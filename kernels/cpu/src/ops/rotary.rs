@@ -17,8 +17,8 @@ use crate::simd::{Element, Simd, load2_as, store2_as};
 /// Positions that are one item of work, where the heads of a position are neighbours.
 const BLOCK: usize = 8;
 /// Positions of one head that are one item of work, where the positions of a head are neighbours: a stretch long enough
-/// for pages and prefetching, while the tables' rows stay in a near cache for the next head.
-const HEAD_BLOCK: usize = 64;
+/// for pages and prefetching, while the tables' rows stay in the second cache for the next head.
+const HEAD_BLOCK: usize = 512;
 /// Axes after normalisation: batch, seq, heads, half.
 const AXES: usize = 4;
 
@@ -45,7 +45,7 @@ struct View<E> {
 struct Side<E> {
     /// x1, x2, out1, out2.
     tensors: [View<E>; 4],
-    /// From the strides of the tables, which are shared, to those that are this side's.
+    /// The tables' strides over this side's axes.
     cos: [isize; AXES],
     sin: [isize; AXES],
     shape: [usize; AXES],
@@ -382,21 +382,25 @@ impl<E: Element, C: Element> Turn<'_, E, C> {
             // Rows are short: those that begin within a vector are not worth a head of their own.
             let aligned = |r: usize| {
                 let step = steps.tensors[r].unsigned_abs() * size_of::<E>();
-                head::<S, E>(true, row.tensors[r], half) == 0 && step % (S::LANES * size_of::<f32>()) == 0
+                head::<S, E>(true, row.tensors[r], half) == 0 && step.is_multiple_of(S::LANES * size_of::<f32>())
             };
             let stream = side.stream && aligned(2) && aligned(3);
-            let fixed = steps.cos == 0 && steps.sin == 0;
-            while done + pair <= half {
-                // SAFETY: rows inside the shape, of which a pair of vectors stands at `done`.
-                unsafe {
-                    match (stream, fixed) {
-                        (false, true) => self.column::<S, false, true>(s, row, &steps, done),
-                        (false, false) => self.column::<S, false, false>(s, row, &steps, done),
-                        (true, true) => self.column::<S, true, true>(s, row, &steps, done),
-                        (true, false) => self.column::<S, true, false>(s, row, &steps, done),
-                    }
+            done = half / pair * pair;
+            if steps.cos == 0 && steps.sin == 0 {
+                // One row of the tables for all: a pair of its vectors stays in registers.
+                for i in (0..done).step_by(pair) {
+                    // SAFETY: rows inside the shape, of which a pair of vectors stands at `i`.
+                    unsafe { self.columns(s, row, &steps, i, stream) };
                 }
-                done += pair;
+            } else {
+                let (mut row, one) = (row, Steps { count: 1, ..steps });
+                for _ in 0..count {
+                    for i in (0..done).step_by(pair) {
+                        // SAFETY: likewise.
+                        unsafe { self.columns(s, row, &one, i, stream) };
+                    }
+                    row = row.after(&steps);
+                }
             }
         }
         if done < half {
@@ -409,28 +413,15 @@ impl<E: Element, C: Element> Turn<'_, E, C> {
         }
     }
 
-    /// Turns the pairs of vectors at `i` of all rows. With `FIXED` the tables' rows are one row.
+    /// Turns the pairs of vectors at `i` of rows that the same row of the tables turns.
     ///
     /// # Safety
-    /// They are inside the shape, and the last axis is dense; with `STREAM` outputs begin at multiples of a vector.
+    /// They are inside the shape, and the last axis is dense; where it streams, outputs begin at multiples of a vector.
     #[inline(always)]
-    unsafe fn column<S: Simd, const STREAM: bool, const FIXED: bool>(
-        &self,
-        s: S,
-        mut row: Row<E, C>,
-        steps: &Steps,
-        i: usize,
-    ) {
-        let sign = s.splat(if self.conj { -1.0 } else { 1.0 });
+    unsafe fn columns<S: Simd>(&self, s: S, mut row: Row<E, C>, steps: &Steps, i: usize, stream: bool) {
         // SAFETY: by this function's contract.
-        let (mut c, mut sn) = unsafe { (C::load2(s, row.cos.add(i)), C::load2(s, row.sin.add(i))) };
-        sn = [s.mul(sn[0], sign), s.mul(sn[1], sign)];
-        for index in 0..steps.count {
-            if !FIXED && index > 0 {
-                // SAFETY: likewise.
-                (c, sn) = unsafe { (C::load2(s, row.cos.add(i)), C::load2(s, row.sin.add(i))) };
-                sn = [s.mul(sn[0], sign), s.mul(sn[1], sign)];
-            }
+        let (c, sn) = unsafe { self.tables(s, row, i) };
+        for _ in 0..steps.count {
             let [x1, x2, out1, out2] = row.tensors;
             // SAFETY: likewise.
             let a = unsafe { load2_as::<S, E, C>(s, x1.add(i)) };
@@ -439,11 +430,26 @@ impl<E: Element, C: Element> Turn<'_, E, C> {
             let (first, second) = rotate(s, a[0], b[0], c[0], sn[0]);
             let (third, fourth) = rotate(s, a[1], b[1], c[1], sn[1]);
             // SAFETY: likewise; where it streams, whole vectors begin at the rows, and at `i`.
-            unsafe { store2_as::<S, E, C>(s, out1.add(i), [first, third], STREAM) };
+            unsafe { store2_as::<S, E, C>(s, out1.add(i), [first, third], stream) };
             // SAFETY: likewise.
-            unsafe { store2_as::<S, E, C>(s, out2.add(i), [second, fourth], STREAM) };
+            unsafe { store2_as::<S, E, C>(s, out2.add(i), [second, fourth], stream) };
             row = row.after(steps);
         }
+    }
+
+    /// The pairs of vectors at `i` of a row of the tables.
+    ///
+    /// # Safety
+    /// They are inside the row, and its elements are dense.
+    #[inline(always)]
+    unsafe fn tables<S: Simd>(&self, s: S, row: Row<E, C>, i: usize) -> ([S::V; 2], [S::V; 2]) {
+        // SAFETY: by this function's contract.
+        let (c, [mut first, mut second]) = unsafe { (C::load2(s, row.cos.add(i)), C::load2(s, row.sin.add(i))) };
+        if self.conj {
+            let back = s.splat(-1.0);
+            (first, second) = (s.mul(first, back), s.mul(second, back));
+        }
+        (c, [first, second])
     }
 
     /// Turns a row from the pair `i` on.
@@ -505,6 +511,7 @@ impl<E: Element, C: Element> Turn<'_, E, C> {
 }
 
 /// From one row to the next along an axis, in elements, and how many rows there are.
+#[derive(Debug, Clone, Copy)]
 struct Steps {
     tensors: [isize; 4],
     cos: isize,
