@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "reads C structures that the host passes")]
 #![expect(clippy::cast_possible_wrap, reason = "extents came from i64, sizes are 2 and 4")]
+#![expect(clippy::cast_sign_loss, reason = "extents below 0 are refused behind the pass that stores them")]
 #![expect(clippy::cast_possible_truncation, reason = "a reach fits isize: checked before")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 

@@ -4,6 +4,7 @@
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 #![expect(clippy::cast_possible_truncation, reason = "rows are scaled in f32")]
+#![expect(clippy::manual_map, reason = "a closure need not be inlined into the function compiled for its level")]
 
 use core::ops::Range;
 

@@ -156,7 +156,7 @@ impl<E: Element, W: Element, const STREAM: bool> Rows<4, 1> for Running<'_, E, W
         let sum = unsafe { self.kept(sum, turn) };
         // The squares are those of what is written, so that the norm is that of the sum by itself, to the bit.
         // SAFETY: rows of `hidden` elements start there, dense; a kept row has room for one that streams.
-        unsafe { [squares(s, &Sum { x, residual, sum }, job.hidden)] }
+        unsafe { [squares(s, &Added { x, residual, sum }, job.hidden)] }
     }
 
     #[inline(always)]
@@ -206,13 +206,13 @@ impl<E: Element, W: Element, const STREAM: bool> Running<'_, E, W, STREAM> {
 }
 
 /// A row of sums, which is written as it is summed.
-struct Sum<E> {
+struct Added<E> {
     x: *const E,
     residual: *const E,
     sum: *mut E,
 }
 
-impl<E: Element> Row for Sum<E> {
+impl<E: Element> Row for Added<E> {
     #[inline(always)]
     unsafe fn pair<S: Simd>(&self, s: S, i: usize, sums: &mut [S::V; 4], step: usize) {
         // SAFETY: by this function's contract.
