@@ -1,7 +1,7 @@
 //! Measures what the machine can do at most.
 //!
 //! First a survey: passes over sizes from 4 KiB on by one thread and by all, each in several ways. Then, with each case,
-//! passes that read and write as many bytes as its calls do, in the ways that the survey found fastest at such a size,
+//! passes that read and write as many bytes as its calls do, in the ways that the survey found fastest at the sizes around it,
 //! and by the host's own threads as kernels use them. They take turns with the sides of the case: the rate of memory is
 //! not the same at every time, least of all on a machine that others share.
 
@@ -76,7 +76,8 @@ impl Roof {
         let tried = tried(&self.ceilings, bound, amounts.bytes());
         let threads = tried.iter().map(|(threads, _)| *threads).max().unwrap_or(1);
         let (read, written) = clamped(amounts);
-        let pieces = if threads == 1 { 1 } else { threads.max(((read + written) / PIECE).min(4 * threads)) };
+        // As many for each thread, so that they end together.
+        let pieces = if threads == 1 { 1 } else { threads * ((read + written) / PIECE / threads).clamp(1, 4) };
         let parts = self.memory.parts(read, written, pieces)?;
         // What was left out, because it is more than the memory or no whole lines.
         let scale = amounts.bytes() as f64 / parts.bytes() as f64;
@@ -84,13 +85,25 @@ impl Roof {
     }
 }
 
-/// Ways and threads that may be the fastest ones for a call.
+/// Ways and threads that may be the fastest ones for a call: those of the measured sizes below and above it.
 fn tried(ceilings: &Ceilings, bound: Bound, bytes: u64) -> Vec<(usize, Way)> {
-    let distance = |row: &&Bandwidth| row.bytes.max(1).ilog2().abs_diff(bytes.max(1).ilog2());
-    let rows = &ceilings.bandwidth;
-    let size = rows.iter().min_by_key(distance).map(|row| row.bytes).unwrap_or_default();
+    let sizes = || ceilings.bandwidth.iter().map(|row| row.bytes);
+    let around = [sizes().filter(|size| *size <= bytes).max(), sizes().filter(|size| *size >= bytes).min()];
+    let mut all = Vec::new();
+    for size in around.into_iter().flatten() {
+        for way in best_ways(ceilings, bound, size) {
+            if !all.contains(&way) && (way.0 == 1 || bytes >= ALONE) {
+                all.push(way);
+            }
+        }
+    }
+    all
+}
+
+/// Threads and ways that were fast at a measured size.
+fn best_ways(ceilings: &Ceilings, bound: Bound, size: u64) -> Vec<(usize, Way)> {
     let mut tried: Vec<(f64, usize, Way)> = Vec::new();
-    for row in rows.iter().filter(|row| row.bytes == size && (row.threads == 1 || bytes >= ALONE)) {
+    for row in ceilings.bandwidth.iter().filter(|row| row.bytes == size) {
         let ways = match bound {
             Bound::Read => [(row.read_gb_per_s, row.ways.read, false), (None, None, false)],
             Bound::Copy | Bound::Arithmetic => [
