@@ -38,13 +38,17 @@ storage_element!(f32, F32);
 storage_element!(bf16, BF16);
 storage_element!(f16, F16);
 
+#[inline(always)]
+fn elements<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [T]> {
+    let elements =
+        T::elements(storage).ok_or_else(|| Error::Msg("operands of one operation differ in dtype".into()))?;
+    Ok(elements.get(layout.start_offset()..).unwrap_or_default())
+}
+
 /// A candle tensor as a kernel sees it.
 #[inline(always)]
 pub(super) fn view<'a, T: StorageElement>(storage: &'a CpuStorage, layout: &'a Layout) -> Result<TensorRef<'a>> {
-    let elements =
-        T::elements(storage).ok_or_else(|| Error::Msg("operands of one operation differ in dtype".into()))?;
-    let elements = elements.get(layout.start_offset()..).unwrap_or_default();
-    TensorRef::new(elements, layout.dims(), layout.stride()).map_err(bind_error)
+    TensorRef::new(elements::<T>(storage, layout)?, layout.dims(), layout.stride()).map_err(bind_error)
 }
 
 /// A contiguous candle tensor of indices as a kernel sees it.
@@ -102,6 +106,15 @@ impl<'a> Operand<'a> {
     #[inline(always)]
     pub(super) fn view<T: StorageElement>(&self) -> Result<TensorRef<'a>> {
         view::<T>(self.storage, self.layout)
+    }
+
+    pub(super) fn strides(&self) -> &'a [usize] {
+        self.layout.stride()
+    }
+
+    /// Its memory from its first element on, which are `T`.
+    pub(super) fn elements<T: StorageElement>(&self) -> Result<&'a [T]> {
+        elements::<T>(self.storage, self.layout)
     }
 
     /// Its elements, which are indices and row-major.

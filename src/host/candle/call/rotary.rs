@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use candle_core::op::BackpropOp;
-use candle_core::{CpuStorage, CustomOp3, Error, Layout, Result, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 
-use super::{Route, broken, host_memory, route};
+use super::{Route, broken, route};
 use crate::bind::{LayerKernel, RotaryKernel, RotaryStyle, TensorRef};
 use crate::host::candle::LayerError;
-use crate::host::candle::kernels::{StorageElement, bind_error, by_dtype, dense_rows, finish, view};
+use crate::host::candle::kernels::{
+    Call, Operand, Output, StorageElement, bind_error, by_dtype, call, dense_rows, finish, finish_both, tensor, view,
+};
 use crate::swap::{Plan, Slot};
 
 fn face(kernel: &LayerKernel) -> Option<&RotaryKernel> {
@@ -141,51 +142,44 @@ pub fn rotary_pair(
     offset: usize,
     style: RotaryStyle,
 ) -> Result<Option<(Tensor, Tensor)>> {
-    /// The table's rows from `offset` on, of `shape`.
-    fn rows<'a, T: StorageElement>(
-        memory: &'a CpuStorage,
-        layout: &'a Layout,
-        offset: usize,
-        shape: &'a [usize; 2],
-    ) -> Result<TensorRef<'a>> {
-        let maximum = layout.dims().first().copied().unwrap_or(0);
-        let end = offset.saturating_add(shape[0]);
-        if end > maximum {
-            return Err(LayerError::Positions { layer: "RotaryEmbedding", start: offset, end, maximum }.into());
-        }
-        let elements =
-            T::elements(memory).ok_or_else(|| Error::Msg("operands of one operation differ in dtype".into()))?;
-        // Of a row of the table, unless the rows are none.
-        let first = layout.start_offset() + offset * layout.stride().first().copied().unwrap_or(0);
-        TensorRef::new(elements.get(first..).unwrap_or_default(), shape, layout.stride()).map_err(bind_error)
-    }
-    fn run<T: StorageElement>(
-        kernel: &RotaryKernel,
-        tensors: [&Tensor; 4],
-        memory: [&CpuStorage; 4],
-        (offset, style): (usize, RotaryStyle),
-    ) -> Result<(Tensor, Tensor)> {
-        let [x, y, cos, sin] = tensors;
-        let shape = [x.dims().get(2).copied().unwrap_or(0), cos.dims().get(1).copied().unwrap_or(0)];
-        let (cos, sin) =
-            (rows::<T>(memory[2], cos.layout(), offset, &shape)?, rows::<T>(memory[3], sin.layout(), offset, &shape)?);
-        let views = [&view::<T>(memory[0], x.layout())?, &view::<T>(memory[1], y.layout())?];
-        let shapes = [x.dims(), y.dims()];
-        let (out, y_out) = kernel.forward_pair_to_vec::<T>(views, shapes, &cos, &sin, style).map_err(bind_error)?;
-        let tensor = |elements: Vec<T>, like: &Tensor| {
-            Tensor::from_storage(Storage::Cpu(T::storage(elements)), like.shape(), BackpropOp::none(), false)
-        };
-        Ok((tensor(out, x), tensor(y_out, y)))
-    }
     let Some(Route::Free(kernel)) = route(plan, slot, face, "rotary_pair", &[x, y, cos, sin])? else { return Ok(None) };
     let (x, y) = (dense_rows(x)?, dense_rows(y)?);
-    let tensors = [&*x, &*y, cos, sin];
-    let storages = tensors.map(|tensor| tensor.storage_and_layout().0);
-    let memory = [
-        host_memory(&storages[0])?,
-        host_memory(&storages[1])?,
-        host_memory(&storages[2])?,
-        host_memory(&storages[3])?,
-    ];
-    by_dtype!("kernelhub-rotary", memory[0], run(kernel, tensors, memory, (offset, style))).map(Some)
+    let [out, y_out] = call!(&PairCall { kernel, offset, style }, x, y, cos, sin)?;
+    Ok(Some((tensor(out), tensor(y_out))))
+}
+
+/// A rotation of two tensors, and of the tables.
+struct PairCall<'a> {
+    kernel: &'a RotaryKernel,
+    offset: usize,
+    style: RotaryStyle,
+}
+
+impl PairCall<'_> {
+    /// The table's rows from the first position on, of `shape`.
+    fn rows<'a, T: StorageElement>(&self, table: &Operand<'a>, shape: &'a [usize; 2]) -> Result<TensorRef<'a>> {
+        let maximum = table.dims().first().copied().unwrap_or(0);
+        let end = self.offset.saturating_add(shape[0]);
+        if end > maximum {
+            return Err(LayerError::Positions { layer: "RotaryEmbedding", start: self.offset, end, maximum }.into());
+        }
+        let strides = table.strides();
+        // Of a row of the table, unless the rows are none.
+        let first = self.offset * strides.first().copied().unwrap_or(0);
+        TensorRef::new(table.elements::<T>()?.get(first..).unwrap_or_default(), shape, strides).map_err(bind_error)
+    }
+}
+
+impl Call for PairCall<'_> {
+    const NAME: &'static str = "kernelhub-rotary";
+    type Output = [Output; 2];
+
+    fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<[Output; 2]> {
+        let [x, y, cos, sin] = operands else { return Err(broken()) };
+        let shape = [x.dims().get(2).copied().unwrap_or(0), cos.dims().get(1).copied().unwrap_or(0)];
+        let (cos, sin) = (self.rows::<T>(cos, &shape)?, self.rows::<T>(sin, &shape)?);
+        let views = [&x.view::<T>()?, &y.view::<T>()?];
+        let outputs = self.kernel.forward_pair_to_vec::<T>(views, [x.dims(), y.dims()], &cos, &sin, self.style);
+        finish_both(outputs, [x.shape(), y.shape()])
+    }
 }
