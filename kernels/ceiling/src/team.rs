@@ -96,6 +96,6 @@ mod tests {
             assert!(times.iter().all(|time| *time >= slowest), "{times:?} by {threads}");
             assert!(done.iter().all(|done| *done == 7), "{done:?}");
         }
-        assert_eq!(with(Vec::<()>::new(), |_, ()| (), |run| run(())), Duration::ZERO);
+        assert_eq!(with(Vec::<()>::new(), |(), ()| (), |run| run(())), Duration::ZERO);
     }
 }
