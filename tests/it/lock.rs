@@ -137,6 +137,7 @@ fn hostile_locks_are_refused_with_the_fault_named() {
 
 fn repo() -> impl Strategy<Value = String> {
     "[a-z][a-z0-9]{0,8}/[a-zA-Z0-9][a-z0-9_]{0,12}"
+        .prop_filter("a device name", |text| text.parse::<kernelhub::names::RepoId>().is_ok())
 }
 
 fn version() -> impl Strategy<Value = KernelVersion> {

@@ -178,7 +178,7 @@ impl<E: Element> Rows<E> {
             let from = if max == f32::NEG_INFINITY { 0.0 } else { max };
             // The sum becomes an f32, whatever the logits are.
             // SAFETY: likewise.
-            sum += f64::from(unsafe { exponentials::<f32, S, E>(s, part, count, from, None) });
+            sum += f64::from(unsafe { exponentials(s, part, count, from, None) });
             start += count;
         }
         Sum { max, sum: sum / f64::from(EXP_SCALE) }
@@ -262,7 +262,7 @@ impl<E: Element> Backward<E> {
             for value in &mut values {
                 *value = s.sub(max, *value);
             }
-            let mut values = exp_minus::<E, _>(Wide::<S, TOGETHER>(s), values);
+            let mut values = exp_minus(Wide::<S, TOGETHER>(s), values);
             for value in &mut values {
                 *value = s.mul(*value, factor);
             }
@@ -274,7 +274,7 @@ impl<E: Element> Backward<E> {
             let count = S::LANES.min(vocab - i);
             // SAFETY: `count` elements stand at `i`.
             let value = unsafe { load(s, from.add(i), count) };
-            let value = s.mul(exp_minus::<E, _>(s, s.sub(max, value)), factor);
+            let value = s.mul(exp_minus(s, s.sub(max, value)), factor);
             // SAFETY: `count` elements stand at `i`.
             unsafe { store(s, to.add(i), value, count) };
             i += S::LANES;

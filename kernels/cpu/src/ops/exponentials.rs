@@ -39,14 +39,13 @@ pub(super) unsafe fn greatest<S: Simd, E: Element>(s: S, x: *const E, count: usi
     s.max_lane(s.max(s.max(a, b), s.max(c, d)))
 }
 
-/// The sum of `e^(x - max)`, times [`EXP_SCALE`]: of exponentials for results of the type `P`, which are kept so, where
-/// there is a place for them, in the order of [`load_wide`] where that has one. Where all are -infinity, and where one is
+/// The sum of `e^(x - max)`, times [`EXP_SCALE`]; they are kept so, where there is a place for them, in the order of [`load_wide`] where that has one. Where all are -infinity, and where one is
 /// infinite, the differences are NaN, and so is the sum.
 ///
 /// # Safety
 /// `count` elements, at most [`PART`], are readable at `x`; [`PART`] numbers are writable at `kept`.
 #[inline(always)]
-pub(super) unsafe fn exponentials<P: Element, S: Simd, E: Element>(
+pub(super) unsafe fn exponentials<S: Simd, E: Element>(
     s: S,
     x: *const E,
     count: usize,
@@ -63,7 +62,7 @@ pub(super) unsafe fn exponentials<P: Element, S: Simd, E: Element>(
         for value in &mut values {
             *value = s.sub(max, *value);
         }
-        let values = exp_minus_scaled::<P, _>(Wide::<S, TOGETHER>(s), values);
+        let values = exp_minus_scaled(Wide::<S, TOGETHER>(s), values);
         for (j, (sum, value)) in sums.iter_mut().zip(values).enumerate() {
             *sum = s.add(*sum, value);
             if let Some(kept) = kept {
@@ -77,7 +76,7 @@ pub(super) unsafe fn exponentials<P: Element, S: Simd, E: Element>(
         let part = lanes.min(count - i);
         // SAFETY: `part` elements stand at `i`.
         let value = s.sub(max, unsafe { load(s, x.add(i), part) });
-        let value = s.keep_first(exp_minus_scaled::<P, _>(s, value), part, 0.0);
+        let value = s.keep_first(exp_minus_scaled(s, value), part, 0.0);
         sums[0] = s.add(sums[0], value);
         if let Some(kept) = kept {
             // SAFETY: a part is a whole number of vectors, so there is room behind its last element.

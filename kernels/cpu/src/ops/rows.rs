@@ -1,6 +1,9 @@
 //! What kernels of rows share: how memory beyond the nearer caches is read and written.
 
-#![expect(unsafe_code, reason = "reads and writes vectors by pointer")]
+#![cfg_attr(
+    any(feature = "activation", feature = "softmax", feature = "cross-entropy"),
+    expect(unsafe_code, reason = "reads and writes vectors by pointer")
+)]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "an access and the pointer arithmetic to it share a note")]
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 

@@ -92,7 +92,7 @@ impl<E: Element> Softmax<E> {
         while start < width {
             let count = PART.min(width - start);
             // SAFETY: a part of the row; it fits `kept`.
-            total += f64::from(unsafe { exponentials::<E, S, E>(s, x.add(start), count, max, Some(kept)) });
+            total += f64::from(unsafe { exponentials(s, x.add(start), count, max, Some(kept)) });
             start += count;
         }
         let factor = (1.0 / total) as f32;
@@ -104,7 +104,7 @@ impl<E: Element> Softmax<E> {
         while start < width {
             let count = PART.min(width - start);
             // SAFETY: a part of the row; it fits `kept`.
-            unsafe { exponentials::<E, S, E>(s, x.add(start), count, max, Some(kept)) };
+            unsafe { exponentials(s, x.add(start), count, max, Some(kept)) };
             // SAFETY: likewise; the part was read before it is overwritten.
             unsafe { self.write(s, kept, out.add(start), count, factor) };
             start += count;

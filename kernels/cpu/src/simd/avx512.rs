@@ -12,7 +12,7 @@
 use core::arch::x86_64::*;
 
 use super::packed::{to_bf16, to_bf16_alternating, to_bf16_at_once, to_bf16_nonzero, to_f16};
-use super::powers::{POWERS, SHIFTED, SHIFTED_SHORT};
+use super::powers::{POWERS, SHIFTED};
 use super::{Kernel, Simd};
 
 /// Proof that the CPU has this level; with `BF16` also its extension of that name.
@@ -98,10 +98,6 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     #[inline(always)]
     fn power(self, rounded: __m512) -> __m512 {
         shifted(read(&SHIFTED.0, rounded), rounded)
-    }
-    #[inline(always)]
-    fn power_short(self, rounded: __m512) -> __m512 {
-        shifted(read(&SHIFTED_SHORT.0, rounded), rounded)
     }
     #[inline(always)]
     fn lookup(self, table: &'static [f32; 32], bits: __m512) -> __m512 {

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use super::Simd;
 
 /// How exact f32 arithmetic has to be for results that are rounded once more.
-#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+#[cfg(feature = "activation")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precision {
     /// They are not: to the last bits.
@@ -30,7 +30,7 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
     /// Whether [`Self::sum2`] and its kin multiply pairs as they lie: see [`Simd::dot_pairs`].
     const IN_PAIRS: bool = false;
     /// What results of this type ask for.
-    #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+    #[cfg(feature = "activation")]
     const PRECISION: Precision;
 
     /// # Safety
@@ -127,7 +127,7 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
 impl Element for f32 {
     const IS_F32: bool = true;
     const FAR: f64 = 1.0;
-    #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+    #[cfg(feature = "activation")]
     const PRECISION: Precision = Precision::Single;
 
     #[inline(always)]
@@ -257,7 +257,7 @@ macro_rules! half_element {
         impl Element for $type {
             const IS_F32: bool = false;
             const FAR: f64 = 64.0;
-            #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+            #[cfg(feature = "activation")]
             const PRECISION: Precision = Precision::$precision;
 
             #[inline(always)]

@@ -5,7 +5,7 @@
 
 use super::Arithmetic;
 #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
-use super::{Element, Precision, ROUND32};
+use super::ROUND32;
 
 /// `e^r = 1 + r + r^2 * p(r)`: the coefficients of `p`, interpolated at Chebyshev nodes of |r| <= ln(2) / 2.
 #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
@@ -45,22 +45,20 @@ const EXP_SHIFT: f32 = 32.0;
 #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
 const EXP_LINEAR: f32 = 1.000_014_5;
 
-/// `plus + e^-x 2^shift` by a table, for `shift - x / ln(2)` within -126..127: `short` within 3e-5, else within 3 ulp for
-/// |x| up to 60 and within 4 beyond.
+/// `plus + e^-x 2^shift` by a table, for `shift - x / ln(2)` within -126..127: within 3 ulp for |x| up to 60 and within 4
+/// beyond, for results of 16 bits, too. Two terms would do for most of their digits, but not for the right one of two
+/// neighbours.
 #[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
-fn exp_minus_table<A: Arithmetic>(s: A, x: A::V, shift: f32, plus: Option<f32>, short: bool) -> A::V {
+fn exp_minus_table<A: Arithmetic>(s: A, x: A::V, shift: f32, plus: Option<f32>) -> A::V {
     let zero = s.splat(ROUND32 + shift);
     let rounded = s.fma(x, s.splat(-core::f32::consts::LOG2_E), zero);
     let n = s.sub(rounded, zero);
     // What the constant lacks, times `n`, is at most 3e-7.
     let r = s.fma(n, s.splat(core::f32::consts::LN_2), x);
-    let power = if short { s.power_short(rounded) } else { s.power(rounded) };
+    let power = s.power(rounded);
     // Added here, where nothing waits for it.
     let base = plus.map_or(power, |plus| s.add(power, s.splat(plus)));
-    if short {
-        return s.fnma(power, r, base);
-    }
     let p = s.fma(r, s.splat(0.5), s.splat(-EXP_LINEAR));
     s.fma(power, s.mul(r, p), base)
 }
@@ -75,15 +73,14 @@ fn exp_minus_parts<A: Arithmetic>(s: A, a: A::V) -> (A::V, A::V) {
     (exp_reduced(s, r), n)
 }
 
-/// `e^-a` times [`EXP_SCALE`] for `a >= 0`, within 3e-5 where `E` has a 16-bit precision, else within 4 ulp; what belongs
-/// to 109 for all above, NaN for NaN.
+/// `e^-a` times [`EXP_SCALE`] for `a >= 0`, within 4 ulp; what belongs to 109 for all above, NaN for NaN.
 #[cfg(any(feature = "activation", feature = "cross-entropy", feature = "softmax"))]
 #[inline(always)]
-pub(crate) fn exp_minus_scaled<E: Element, A: Arithmetic>(s: A, a: A::V) -> A::V {
+pub(crate) fn exp_minus_scaled<A: Arithmetic>(s: A, a: A::V) -> A::V {
     // NaN comes through: `min` answers its second operand then.
     let a = s.min(s.splat(109.0), a);
     if A::TABLE {
-        return exp_minus_table(s, a, EXP_SHIFT, None, E::PRECISION != Precision::Single);
+        return exp_minus_table(s, a, EXP_SHIFT, None);
     }
     let (value, n) = exp_minus_parts(s, a);
     s.scale2(value, s.add(n, s.splat(EXP_SHIFT)))
@@ -92,24 +89,24 @@ pub(crate) fn exp_minus_scaled<E: Element, A: Arithmetic>(s: A, a: A::V) -> A::V
 /// `e^-a` for `a >= 0`, as exact as [`exp_minus_scaled`]; 0 above 104, NaN for NaN.
 #[cfg(any(feature = "activation", feature = "cross-entropy"))]
 #[inline(always)]
-pub(crate) fn exp_minus<E: Element, A: Arithmetic>(s: A, a: A::V) -> A::V {
+pub(crate) fn exp_minus<A: Arithmetic>(s: A, a: A::V) -> A::V {
     if A::TABLE {
-        return s.mul(exp_minus_scaled::<E, A>(s, a), s.splat(1.0 / EXP_SCALE));
+        return s.mul(exp_minus_scaled(s, a), s.splat(1.0 / EXP_SCALE));
     }
     let (value, n) = exp_minus_parts(s, s.min(s.splat(104.0), a));
     s.scale2(value, n)
 }
 
-/// `x / (1 + e^-z)`, also where the quotient is small; within 3e-5 where `E` is bf16, else within 6 ulp.
+/// `x / (1 + e^-z)`, also where the quotient is small; within 6 ulp.
 #[cfg(any(feature = "activation", feature = "linear"))]
 #[inline(always)]
-pub(crate) fn sigmoid_weighted<E: Element, A: Arithmetic>(s: A, x: A::V, z: A::V) -> A::V {
+pub(crate) fn sigmoid_weighted<A: Arithmetic>(s: A, x: A::V, z: A::V) -> A::V {
     /// Keeps the divisor finite where the quotient is not 0.
     const SCALE: f32 = 1.0 / 16_777_216.0;
     if A::TABLE {
         // From the lower bound on the quotient is 0, as an infinite `x` needs it; a `z` that is NaN makes `x` so, too.
         let z = s.clamp(z, s.splat(-104.0), s.splat(70.0));
-        let divisor = s.abreast(exp_minus_table(s, z, -24.0, Some(SCALE), E::PRECISION == Precision::Bf16));
+        let divisor = s.abreast(exp_minus_table(s, z, -24.0, Some(SCALE)));
         return s.mul(x, s.divide(s.splat(SCALE), divisor));
     }
     // By `e^-|z|`, which cannot overflow: for large negative `z` the other form gives 0 where the result is still a

@@ -34,7 +34,7 @@ mod powers;
 mod wide;
 
 pub(crate) use element::Element;
-#[cfg(any(feature = "activation", feature = "linear", feature = "cross-entropy", feature = "softmax"))]
+#[cfg(feature = "activation")]
 pub(crate) use element::Precision;
 #[cfg(any(
     feature = "rmsnorm",
@@ -144,14 +144,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
     #[inline(always)]
     fn power(self, rounded: Self::V) -> Self::V {
-        debug_assert!(Self::TABLE, "this level has no table");
-        rounded
-    }
-    /// As [`Self::power`], times 1 + 2.95e-5: `power_short(x) * (1 - r)` is then within 2.96e-5 of `2^x * e^-r`
-    /// wherever |r| <= ln(2) / 64.
-    #[expect(clippy::inline_always, reason = "must be inlined into the function compiled for its level")]
-    #[inline(always)]
-    fn power_short(self, rounded: Self::V) -> Self::V {
         debug_assert!(Self::TABLE, "this level has no table");
         rounded
     }

@@ -13,18 +13,12 @@ pub(super) static POWERS: Powers = Powers([
 ]);
 
 /// [`POWERS`] less `k << 18`: the bits of `(m * 32 + k) << 18` added, they are those of `2^(m + k/32)`.
-pub(super) static SHIFTED: Powers = shifted(1.0);
-/// [`SHIFTED`] of the powers times what halves the error of the first two terms of an exponential.
-pub(super) static SHIFTED_SHORT: Powers = shifted(1.000_029_538);
-
-#[expect(clippy::cast_possible_truncation, reason = "the table is of f32")]
-const fn shifted(factor: f64) -> Powers {
-    let mut all = [0.0; 32];
+pub(super) static SHIFTED: Powers = {
+    let mut all = POWERS.0;
     let mut k = 0_u32;
     while k < 32 {
-        let power = (POWERS.0[k as usize] as f64 * factor) as f32;
-        all[k as usize] = f32::from_bits(power.to_bits() - (k << 18));
+        all[k as usize] = f32::from_bits(all[k as usize].to_bits() - (k << 18));
         k += 1;
     }
     Powers(all)
-}
+};

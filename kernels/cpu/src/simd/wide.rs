@@ -34,8 +34,6 @@ pub(crate) trait Arithmetic: Copy {
     /// See [`Simd`].
     fn power(self, rounded: Self::V) -> Self::V;
     /// See [`Simd`].
-    fn power_short(self, rounded: Self::V) -> Self::V;
-    /// See [`Simd`].
     fn lookup(self, table: &'static [f32; 32], bits: Self::V) -> Self::V;
     /// See [`Simd`].
     fn abreast(self, v: Self::V) -> Self::V;
@@ -143,7 +141,6 @@ arithmetic! {
     clamp(x, low, high)
     at_most(a, bound)
     power(rounded)
-    power_short(rounded)
     fma(a, b, c)
     max(a, b)
     min(a, b)

@@ -7,13 +7,23 @@ use crate::support::{Arg, Dt, Tensor, at_every_level, call, erfc};
 
 type Reference = fn(f64) -> f64;
 
-const FUNCTIONS: [(&str, PackedFn, Reference); 4] = [
-    ("silu", silu, |x| x / (1.0 + (-x).exp())),
-    ("gelu", gelu, |x| 0.5 * x * erfc(-x / std::f64::consts::SQRT_2)),
-    ("gelu_tanh", gelu_tanh, |x| {
-        x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).exp())
-    }),
-    ("gelu_quick", gelu_quick, |x| x / (1.0 + (-1.702 * x).exp())),
+/// How far from the exact value a result may be, in units: of bf16, and of f16.
+type Bounds = [f64; 2];
+
+/// Half a unit is the rounding; f32 arithmetic adds next to nothing to it.
+const BY_F32: Bounds = [0.5003, 0.503];
+
+const FUNCTIONS: [(&str, PackedFn, Reference, Bounds); 4] = [
+    ("silu", silu, |x| x / (1.0 + (-x).exp()), BY_F32),
+    // By tables for results of 16 bits: in the tails, where values are small, as exact as those are in themselves.
+    ("gelu", gelu, |x| 0.5 * x * erfc(-x / std::f64::consts::SQRT_2), [0.515, 0.51]),
+    (
+        "gelu_tanh",
+        gelu_tanh,
+        |x| x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).exp()),
+        [0.5015, 0.51],
+    ),
+    ("gelu_quick", gelu_quick, |x| x / (1.0 + (-1.702 * x).exp()), BY_F32),
 ];
 
 /// The distance of a type's numbers near `x`: of its significant bits, and its least exponent.
@@ -25,7 +35,7 @@ fn unit(x: f64, bits: i32, least: i32) -> f64 {
 /// Half a unit is the rounding to the type; the rest is what the arithmetic before may be wrong by.
 #[test]
 fn every_number_is_rounded_from_less_than_a_small_part_of_a_unit_away() {
-    for (dtype, bits, least, bound) in [(Dt::Bf16, 8, -126, 0.515), (Dt::F16, 11, -14, 0.51)] {
+    for (index, (dtype, bits, least)) in [(Dt::Bf16, 8, -126), (Dt::F16, 11, -14)].into_iter().enumerate() {
         // In their order, and so that numbers of all sizes stand side by side.
         let orders = [1_u32, 40_503].map(|step| {
             let x = Tensor::new(dtype, &[65_536]);
@@ -34,7 +44,8 @@ fn every_number_is_rounded_from_less_than_a_small_part_of_a_unit_away() {
             }
             x
         });
-        for (name, function, reference) in FUNCTIONS {
+        for (name, function, reference, bounds) in FUNCTIONS {
+            let bound = bounds[index];
             let expected = orders.each_ref().map(|x| x.values().into_iter().map(reference).collect::<Vec<_>>());
             at_every_level(|level| {
                 for (x, expected) in orders.iter().zip(&expected) {

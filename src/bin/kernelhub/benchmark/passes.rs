@@ -42,7 +42,9 @@ impl Roof {
     /// and 256 MiB at most.
     pub(crate) fn survey(bytes: u64) -> Self {
         let threads = rayon::current_num_threads();
-        let sizes: Vec<u64> = SIZES.into_iter().filter(|size| *size < 4 * bytes).collect();
+        // The least in any case: the ways of passes over fewer bytes are those that it found.
+        let most = bytes.saturating_mul(4).max(SIZES[0] + 1);
+        let sizes: Vec<u64> = SIZES.into_iter().filter(|size| *size < most).collect();
         let largest = sizes.last().copied().unwrap_or(SIZES[0]);
         let mut plain = (largest >= PLAIN).then(|| Memory::new(as_size(largest), Pages::Plain));
         let on_plain = plain.as_mut().map(|memory| {

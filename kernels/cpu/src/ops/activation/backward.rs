@@ -132,7 +132,7 @@ impl<E: Element> SiluAndMulBackward<E> {
 fn silu_with_slope<A: Arithmetic>(s: A, x: A::V) -> (A::V, A::V) {
     let one = s.splat(1.0);
     // For any type to the last bits, which the slope loses near its zero.
-    let decay = exp_minus::<f32, A>(s, s.abs(x));
+    let decay = exp_minus(s, s.abs(x));
     let reciprocal = s.divide(one, s.add(one, decay));
     let sigmoid = s.mul(s.where_negative(x, decay, one), reciprocal);
     let other = s.mul(s.where_negative(x, one, decay), reciprocal);

@@ -28,7 +28,7 @@ pub(super) struct Silu;
 impl Unary for Silu {
     #[inline(always)]
     fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
-        sigmoid_weighted::<E, A>(s, x, x)
+        sigmoid_weighted(s, x, x)
     }
 }
 
@@ -55,7 +55,7 @@ impl Unary for GeluTanh {
         // 2 * sqrt(2 / pi), and the same times 0.044715.
         let (linear, cubic) = (s.splat(1.595_769_2), s.splat(0.071_354_814));
         let z = s.mul(x, s.fma(s.mul(x, x), cubic, linear));
-        sigmoid_weighted::<E, A>(s, x, z)
+        sigmoid_weighted(s, x, z)
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) struct GeluQuick;
 impl Unary for GeluQuick {
     #[inline(always)]
     fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
-        sigmoid_weighted::<E, A>(s, x, s.mul(x, s.splat(1.702)))
+        sigmoid_weighted(s, x, s.mul(x, s.splat(1.702)))
     }
 }
 

@@ -31,7 +31,7 @@ impl<E: Element, const GATED: bool> Linear<E, GATED> {
             if GATED {
                 // SAFETY: likewise, among the second half of the weight's rows.
                 let up = unsafe { self.with_bias(s, s.load_f32(up.add(i)), self.columns + column + i, part) };
-                value = s.mul(sigmoid_weighted::<E, S>(s, value, value), up);
+                value = s.mul(sigmoid_weighted(s, value, value), up);
             }
             // SAFETY: `part` elements stand there.
             unsafe { store(s, to.add(i), value, part) };
