@@ -9,6 +9,7 @@ use kernelhub::resolve::{
     BackendBuilds, BackendTable, Candidate, MAX_LIST_BYTES, Request, Resolution, ResolveError, Target, choose, resolve,
 };
 use kernelhub::system::{Environment, SystemInfo};
+#[cfg(feature = "wgpu")]
 use kernelhub::variant::DeviceKey;
 use serde_json::json;
 

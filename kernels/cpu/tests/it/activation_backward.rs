@@ -101,3 +101,19 @@ fn empty_tensors_and_wrong_calls() {
         assert_eq!(actual.expect_err("wrong call"), format!("silu_and_mul_backward: argument {text}"));
     }
 }
+
+/// The product of a gradient and a number may leave f32 where that with the slope does not.
+#[test]
+fn large_numbers_times_slopes_of_zero_are_zero() {
+    at_every_level(|level| {
+        for dtype in [Dt::F32, Dt::Bf16] {
+            for width in [3, 70] {
+                let x = Tensor::new(dtype, &[2, 2 * width]);
+                x.fill(|index| if index[1] < width { [-60.0, -150.0, -1e30][index[1] as usize % 3] } else { 3e38 });
+                let dy = Tensor::new(dtype, &[2, width]);
+                dy.fill(|index| if index[0] == 0 { 3.0 } else { -3e38 / 1e30 });
+                check(&Tensor::new(dtype, &x.shape), &dy, &x, &format!("{level:?} {width}"));
+            }
+        }
+    });
+}

@@ -1,7 +1,7 @@
 //! The plain activations of every number that a 16-bit type has.
 
 use kernelhub_abi::PackedFn;
-use kernelhub_cpu::{gelu, gelu_quick, gelu_tanh, silu};
+use kernelhub_cpu::{gelu, gelu_and_mul, gelu_quick, gelu_tanh, gelu_tanh_and_mul, mul_and_silu, silu, silu_and_mul};
 
 use crate::support::{Arg, Dt, Tensor, at_every_level, call, erfc};
 
@@ -64,6 +64,45 @@ fn every_number_is_rounded_from_less_than_a_small_part_of_a_unit_away() {
                     }
                 }
             });
+        }
+    }
+}
+
+/// What is multiplied is larger than it would be alone, and so is what it is wrong by.
+#[test]
+fn products_are_rounded_from_less_than_a_small_part_of_a_unit_away() {
+    let [silu, gelu, gelu_tanh] = [FUNCTIONS[0].2, FUNCTIONS[1].2, FUNCTIONS[2].2];
+    // Whether the second half is the gate.
+    let gated: [(&str, PackedFn, Reference, bool); 4] = [
+        ("silu_and_mul", silu_and_mul, silu, false),
+        ("mul_and_silu", mul_and_silu, silu, true),
+        ("gelu_and_mul", gelu_and_mul, gelu, false),
+        ("gelu_tanh_and_mul", gelu_tanh_and_mul, gelu_tanh, false),
+    ];
+    for (dtype, bits, least, bound) in [(Dt::Bf16, 8, -126, 0.515), (Dt::F16, 11, -14, 0.51)] {
+        for (name, function, reference, second) in gated {
+            for factor in [65_504.0, 300.0, -7.0] {
+                // The gates from which a product is a number of either type.
+                let x = Tensor::new(dtype, &[2, 16_384]);
+                x.fill(|index| if (index[0] == 1) == second { index[1] as f64 / 2048.0 - 7.5 } else { factor });
+                let row = x.view(&[1, 32_768], &[32_768, 1], 0);
+                at_every_level(|level| {
+                    let out = Tensor::new(dtype, &[1, 16_384]);
+                    call(function, &[Arg::T(&out), Arg::T(&row)]).expect(name);
+                    for i in 0..16_384 {
+                        let gate = x.get(&[i64::from(second), i]);
+                        let (expected, actual) = (reference(gate) * x.get(&[i64::from(!second), i]), out.get(&[0, i]));
+                        if dtype == Dt::F16 && expected.abs() >= 65_504.0 {
+                            continue;
+                        }
+                        let error = (actual - expected).abs() / unit(expected, bits, least);
+                        assert!(
+                            error <= bound,
+                            "{name} {dtype:?} {level:?} of {gate} and {factor}: {expected:e}, got {actual:e}, {error} units"
+                        );
+                    }
+                });
+            }
         }
     }
 }

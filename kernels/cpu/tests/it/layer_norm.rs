@@ -70,6 +70,38 @@ fn a_large_mean_costs_no_digits() {
     });
 }
 
+/// Of 16-bit rows too, whose small results show what the arithmetic before is wrong by.
+#[test]
+fn a_mean_beside_the_deviation_costs_no_digits_that_a_bias_could_show() {
+    at_every_level(|level| {
+        for dtype in [Dt::Bf16, Dt::F16] {
+            for (mean, hidden) in [(0.0, 8475), (1.0, 8475), (2.2, 8475), (3.0, 1002), (-5.0, 4964), (7.5, 8475)] {
+                let x = Tensor::random(dtype, &[1, hidden], 18);
+                x.clone().fill(|index| x.get(index) + mean);
+                let values = x.values();
+                let mean = values.iter().sum::<f64>() / hidden as f64;
+                let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / hidden as f64;
+                let weight = Tensor::random(Dt::F32, &[hidden], 19);
+                let bias = Tensor::new(Dt::F32, &[hidden]);
+                let scaled = |i: i64| (values[i as usize] - mean) / (variance + 1e-5).sqrt() * weight.get(&[i]);
+                bias.fill(|index| 1e-4 - scaled(index[0]));
+                let out = Tensor::new(dtype, &x.shape);
+                let args = [&out, &x, &weight, &bias].map(Arg::T);
+                call(layer_norm, &[&args[..], &[Arg::F(1e-5)]].concat()).expect("layer_norm");
+                // The tolerance table, and a part of what the bias takes away.
+                let (relative, absolute) = dtype.tolerance();
+                for i in 0..hidden {
+                    let (value, bias, actual) = (scaled(i), bias.get(&[i]), out.get(&[0, i]));
+                    let (expected, terms) = (value + bias, value.abs() + bias.abs());
+                    let bound = relative * expected.abs() + absolute + 1e-6 * terms;
+                    let error = (actual - expected).abs();
+                    assert!(error <= bound, "{level:?} {dtype:?}, mean {mean}: {expected:e}, got {actual:e} at {i}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn non_finite_and_extreme_rows_follow_the_reference() {
     at_every_level(|level| {

@@ -101,7 +101,8 @@ impl<E: Element> SiluAndMulBackward<E> {
             let up = unsafe { load_wide(s, x.add(width + i)) };
             let wide = Wide::<S, TOGETHER>(s);
             let (value, slope) = silu_with_slope(wide, gate);
-            let (of_gate, of_up) = (wide.mul(wide.mul(gradient, up), slope), wide.mul(gradient, value));
+            // In this order, since the slope is at most about 1: the product of the other two may leave f32.
+            let (of_gate, of_up) = (wide.mul(wide.mul(up, slope), gradient), wide.mul(gradient, value));
             // SAFETY: likewise; both halves were read.
             unsafe { store_wide(s, dx.add(i), of_gate, false, false) };
             // SAFETY: likewise.
@@ -118,7 +119,7 @@ impl<E: Element> SiluAndMulBackward<E> {
             let up = unsafe { load(s, x.add(width + i), part) };
             let (value, slope) = silu_with_slope(s, gate);
             // SAFETY: likewise.
-            unsafe { store(s, dx.add(i), s.mul(s.mul(gradient, up), slope), part) };
+            unsafe { store(s, dx.add(i), s.mul(s.mul(up, slope), gradient), part) };
             // SAFETY: likewise.
             unsafe { store(s, dx.add(width + i), s.mul(gradient, value), part) };
             i += S::LANES;

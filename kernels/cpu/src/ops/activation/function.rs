@@ -2,12 +2,19 @@
 
 #![expect(clippy::inline_always, reason = "generic SIMD code must be inlined into the function compiled for its level")]
 
-use crate::simd::{Arithmetic, Element, normal_weighted, sigmoid_weighted};
+use crate::simd::{Arithmetic, Element, Precision, normal_weighted, sigmoid_weighted};
 
 /// A function of one number.
 pub(super) trait Unary: Copy + Send + Sync {
     /// The values, to be rounded to `E`.
     fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V;
+
+    /// The values, to be multiplied before they are rounded to `E`: what is nothing beside the least step of `E` may be
+    /// more than the product.
+    #[inline(always)]
+    fn gate<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
+        self.value::<E, A>(s, x)
+    }
 }
 
 /// What makes an output row of an input row.
@@ -40,6 +47,12 @@ impl Unary for Gelu {
     #[inline(always)]
     fn value<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
         normal_weighted::<E, A>(s, x)
+    }
+
+    #[inline(always)]
+    fn gate<E: Element, A: Arithmetic>(self, s: A, x: A::V) -> A::V {
+        // Of f16 alone, the error is not a part of the value.
+        if E::PRECISION == Precision::F16 { normal_weighted::<f32, A>(s, x) } else { normal_weighted::<E, A>(s, x) }
     }
 }
 
@@ -92,7 +105,7 @@ impl<F: Unary> RowFunction for GateFirst<F> {
 
     #[inline(always)]
     fn value<E: Element, A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
-        s.mul(self.0.value::<E, A>(s, first), second)
+        s.mul(self.0.gate::<E, A>(s, first), second)
     }
 }
 
@@ -105,7 +118,7 @@ impl<F: Unary> RowFunction for GateSecond<F> {
 
     #[inline(always)]
     fn value<E: Element, A: Arithmetic>(self, s: A, first: A::V, second: A::V) -> A::V {
-        s.mul(first, self.0.value::<E, A>(s, second))
+        s.mul(first, self.0.gate::<E, A>(s, second))
     }
 }
 
