@@ -1,9 +1,10 @@
 //! The candle layers with kernels on: views give what their copies give, and rotary what candle's own operations give.
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::rotary_emb;
-use kernelhub::host::candle::{Attention, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle};
-use kernelhub::swap::{KernelConfig, Slots};
+use kernelhub::bind::{Contract, Rounding};
+use kernelhub::host::candle::{Attention, GatedMlp, KvCache, RmsNorm, RotaryEmbedding, RotaryStyle, call};
+use kernelhub::swap::{KernelConfig, Mode, SlotSpec, Slots};
 use kernelhub::variant::DeviceKey;
 
 use super::noise;
@@ -130,6 +131,67 @@ fn a_caches_views_give_what_their_copies_give() {
             let copies = [&q, &k, &v].map(|x| x.force_contiguous().unwrap());
             let of_copies = attention.forward(&copies[0], &copies[1], &copies[2], true).unwrap();
             assert_eq!(flat(&of_views), flat(&of_copies), "{dtype:?}, {} positions", cache.len());
+        }
+    }
+}
+
+#[test]
+fn a_pair_is_not_turned_by_tables_of_different_widths() {
+    let slots = slots();
+    let slot = slots.slot(SlotSpec {
+        path: "rotary".to_owned(),
+        layer: "RotaryEmbedding".to_owned(),
+        contract: Contract::Rotary,
+        dtype: kernelhub::dtype::DType::F32,
+        last_dim: 8,
+        trainable: false,
+        options: Vec::new(),
+        rounding: Rounding::Dtype,
+    });
+    if !is_swapped(&slots) {
+        return;
+    }
+    let (q, k) = (tensor(1, &[1, 2, 3, 8], DType::F32), tensor(2, &[1, 1, 3, 8], DType::F32));
+    let turn = |q: &Tensor, k: &Tensor, tables: [&Tensor; 2], offset| {
+        slot.with_plan(|plan| call::rotary_pair(plan, &slot, [q, k], tables, offset, RotaryStyle::HalfSplit))
+    };
+    let [wide, narrow, flat, half] =
+        [(&[9, 4][..], DType::F32), (&[9, 3], DType::F32), (&[36], DType::F32), (&[9, 4], DType::BF16)]
+            .map(|(shape, dtype)| tensor(3, shape, dtype));
+    assert!(turn(&q, &k, [&wide, &wide], 6).unwrap().is_some());
+    for tables in [[&wide, &narrow], [&narrow, &wide], [&wide, &flat], [&flat, &wide], [&wide, &half], [&half, &wide]] {
+        turn(&q, &k, tables, 2).unwrap_err();
+    }
+    for offset in [7, usize::MAX] {
+        turn(&q, &k, [&wide, &wide], offset).unwrap_err();
+    }
+    turn(&q, &k.to_dtype(DType::BF16).unwrap(), [&wide, &wide], 0).unwrap_err();
+    turn(&q.to_dtype(DType::BF16).unwrap(), &k, [&wide, &wide], 0).unwrap_err();
+}
+
+#[test]
+fn a_gradient_of_one_of_queries_and_keys_is_not_lost() {
+    for style in [RotaryStyle::HalfSplit, RotaryStyle::Interleaved] {
+        let slots = slots();
+        let tables = [1, 2].map(|seed| tensor(seed, &[9, 4], DType::F32));
+        let [cos, sin] = tables;
+        let rotary = RotaryEmbedding::new(cos, sin, style, &slots, "rotary").unwrap();
+        if !is_swapped(&slots) {
+            return;
+        }
+        for is_query in [true, false] {
+            let tracked = Var::from_tensor(&tensor(3, &[1, 2, 3, 8], DType::F32)).unwrap();
+            let other = tensor(4, &[1, 2, 3, 8], DType::F32);
+            let [q, k] = if is_query { [&*tracked, &other] } else { [&other, &*tracked] };
+            let gradient = |(q, k): (Tensor, Tensor)| {
+                let loss = (q.sqr().unwrap() + k.sqr().unwrap() * 3.0).unwrap().sqr().unwrap().sum_all().unwrap();
+                flat(loss.backward().unwrap().get(&tracked).expect("it is tracked"))
+            };
+            let by_kernel = gradient(rotary.forward(q, k, 5).unwrap());
+            let expected = gradient(rotary.forward_reference(Mode::Training, q, k, 5).unwrap());
+            for (actual, expected) in by_kernel.iter().zip(&expected) {
+                assert!((actual - expected).abs() <= 1e-4 * (1.0 + expected.abs()), "{actual} is not {expected}");
+            }
         }
     }
 }

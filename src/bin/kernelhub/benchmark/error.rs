@@ -40,6 +40,8 @@ pub(crate) enum BenchmarkError {
     NoReport { path: PathBuf, source: serde_json::Error },
     #[error("{path}: schema {found} of the benchmark's JSON; this version reads schema {supported}")]
     Schema { path: PathBuf, found: u64, supported: u32 },
+    #[error("{path}: {case} has no times, or such as no measurement gives")]
+    Times { path: PathBuf, case: String },
     #[error("{path} has no result of {what}")]
     NothingInCommon { path: PathBuf, what: String },
     #[error("cannot draw {path}: {reason}")]
@@ -101,7 +103,7 @@ impl Hint for BenchmarkError {
             Self::Mismatch { .. } => {
                 Some("`kernelhub doctor` holds every mapped kernel to its contract's formula".to_owned())
             }
-            Self::NoReport { .. } | Self::Schema { .. } => {
+            Self::NoReport { .. } | Self::Schema { .. } | Self::Times { .. } => {
                 Some("`kernelhub benchmark ... --json FILE` writes what can be compared with".to_owned())
             }
             Self::NothingInCommon { .. } => Some("compare runs of the same layers, shapes and dtypes".to_owned()),

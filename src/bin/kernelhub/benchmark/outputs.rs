@@ -5,16 +5,16 @@ use std::path::Path;
 
 use super::error::BenchmarkError;
 
-/// A file that is made and taken away again, to see whether a folder takes any.
-const PROBE: &str = ".kernelhub-benchmark";
-
 /// That the file for the JSON and files in the folder for plots can be written. Makes the folder.
 pub(crate) fn check(json: Option<&Path>, plots: Option<&Path>) -> Result<(), BenchmarkError> {
     let fault = |action, path: &Path| {
         let path = path.to_path_buf();
         move |source| BenchmarkError::File { action, path, source }
     };
-    if let Some(path) = json {
+    // A pipe or a device is opened once, to be written into: for whoever reads a pipe its first end is the end, and
+    // without a reader to open it is to wait.
+    let is_stream = |path: &&Path| fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
+    if let Some(path) = json.filter(|path| !is_stream(path)) {
         let is_new = fs::symlink_metadata(path).is_err();
         // What it holds stays until there is something else to hold.
         File::options().append(true).create(true).open(path).map_err(fault("write", path))?;
@@ -24,9 +24,9 @@ pub(crate) fn check(json: Option<&Path>, plots: Option<&Path>) -> Result<(), Ben
     }
     if let Some(folder) = plots {
         fs::create_dir_all(folder).map_err(fault("make", folder))?;
-        let probe = folder.join(PROBE);
-        File::create(&probe).map_err(fault("write into", folder))?;
-        fs::remove_file(&probe).map_err(fault("write into", folder))?;
+        // Of a name that nothing has, so that no file and nothing that a link leads to is emptied.
+        let probe = tempfile::NamedTempFile::new_in(folder).map_err(fault("write into", folder))?;
+        probe.close().map_err(fault("write into", folder))?;
     }
     Ok(())
 }
@@ -49,6 +49,30 @@ mod tests {
         check(Some(&new), None).unwrap();
         assert_eq!(fs::read_to_string(&old).unwrap(), "{}");
         assert!(!new.exists() && fs::read_dir(&plots).unwrap().next().is_none());
+    }
+
+    /// Bounded by the test runner alone: an open of a pipe that nobody reads does not return.
+    #[test]
+    #[cfg(unix)]
+    fn a_pipe_is_not_opened_before_there_is_something_to_write() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        check(Some(&pipe), None).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn no_link_in_the_folder_for_plots_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (precious, plots) = (folder.path().join("precious"), folder.path().join("plots"));
+        fs::write(&precious, "text").unwrap();
+        fs::create_dir(&plots).unwrap();
+        std::os::unix::fs::symlink(&precious, plots.join(".kernelhub-benchmark")).unwrap();
+        check(None, Some(&plots)).unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "text");
+        assert_eq!(fs::read_dir(&plots).unwrap().count(), 1);
     }
 
     #[test]

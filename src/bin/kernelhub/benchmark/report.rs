@@ -131,7 +131,15 @@ impl Report {
             Some(found) if found != u64::from(SCHEMA) => {
                 Err(BenchmarkError::Schema { path: path.to_path_buf(), found, supported: SCHEMA })
             }
-            _ => serde_json::from_value(value).map_err(no_report),
+            _ => {
+                let report: Self = serde_json::from_value(value).map_err(no_report)?;
+                // What is compared is computed from these: of no time, or of less than one, nothing follows.
+                let sides = |case: &Case| case.kernel.is_measured() && case.reference.is_measured();
+                match report.results.iter().find(|case| !sides(case)) {
+                    Some(case) => Err(BenchmarkError::Times { path: path.to_path_buf(), case: case.name() }),
+                    None => Ok(report),
+                }
+            }
         }
     }
 }
@@ -236,6 +244,24 @@ pub(crate) mod tests {
         let path = folder.path().join("run.json");
         fs::write(&path, value.to_string()).unwrap();
         assert_eq!(Report::read(&path).unwrap().results[0].kernel, example().results[0].kernel);
+    }
+
+    #[test]
+    fn a_run_without_times_is_not_compared_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        for (side, field, value) in [
+            ("kernel", "samples_us", serde_json::json!([])),
+            ("reference", "samples_us", serde_json::json!([1.0, 0.0])),
+            ("kernel", "samples_us", serde_json::json!([-1.0])),
+            ("reference", "median_us", serde_json::json!(0.0)),
+        ] {
+            let mut report = serde_json::to_value(example()).unwrap();
+            report["results"][0][side][field] = value;
+            fs::write(&path, report.to_string()).unwrap();
+            let error = Report::read(&path).unwrap_err();
+            assert!(matches!(error, BenchmarkError::Times { .. }) && error.hint().is_some(), "{error}");
+        }
     }
 
     #[test]

@@ -36,6 +36,12 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
+    /// Whether it has samples, and they and their median are times of something: finite, and above 0.
+    pub(crate) fn is_measured(&self) -> bool {
+        let is_time = |time: &f64| time.is_finite() && *time > 0.0;
+        !self.samples_us.is_empty() && is_time(&self.median_us) && self.samples_us.iter().all(is_time)
+    }
+
     /// Of at least one sample.
     pub(crate) fn new(samples: Vec<f64>, calls_per_sample: usize) -> Self {
         let sorted = sorted(&samples);

@@ -176,8 +176,10 @@ impl Call for PairCall<'_> {
 
     fn call<T: StorageElement>(&self, operands: &[Operand<'_>]) -> Result<[Output; 2]> {
         let [x, y, cos, sin] = operands else { return Err(broken()) };
-        let shape = [x.dims().get(2).copied().unwrap_or(0), cos.dims().get(1).copied().unwrap_or(0)];
-        let (cos, sin) = (self.rows::<T>(cos, &shape)?, self.rows::<T>(sin, &shape)?);
+        let seq = x.dims().get(2).copied().unwrap_or(0);
+        // Each of its own width: by the other's, the rows of a narrower one would run into each other.
+        let [cos_shape, sin_shape] = [cos, sin].map(|table| [seq, table.dims().get(1).copied().unwrap_or(0)]);
+        let (cos, sin) = (self.rows::<T>(cos, &cos_shape)?, self.rows::<T>(sin, &sin_shape)?);
         let views = [&x.view::<T>()?, &y.view::<T>()?];
         let outputs = self.kernel.forward_pair_to_vec::<T>(views, [x.dims(), y.dims()], &cos, &sin, self.style);
         finish_both(outputs, [x.shape(), y.shape()])
