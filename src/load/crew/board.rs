@@ -161,7 +161,7 @@ impl Board {
     }
 
     /// The life of the helper that is the `member`th one at the board, the caller being the first, until
-    /// [`dismiss`](Self::dismiss).
+    /// `dismiss`, which the models call and the program does not.
     pub(super) fn serve(&self, member: usize) {
         let Apart(word) = &self.word;
         let mut seen = 0;
