@@ -39,8 +39,9 @@ pub(super) unsafe fn greatest<S: Simd, E: Element>(s: S, x: *const E, count: usi
     s.max_lane(s.max(s.max(a, b), s.max(c, d)))
 }
 
-/// The sum of `e^(x - max)`, times [`EXP_SCALE`]; they are kept so, where there is a place for them, in the order of [`load_wide`] where that has one. Where all are -infinity, and where one is
-/// infinite, the differences are NaN, and so is the sum.
+/// The sum of `e^(x - max)`, times [`EXP_SCALE`](crate::simd::EXP_SCALE). The exponentials are kept so where there is a
+/// place for them, in the order of [`load_wide`] where that has one. Where all are -infinity, and where one is infinite,
+/// the differences are NaN, and so is the sum.
 ///
 /// # Safety
 /// `count` elements, at most [`PART`], are readable at `x`; [`PART`] numbers are writable at `kept`.

@@ -85,7 +85,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Vectors per row in a register tile of six rows: all accumulators stay in registers.
     const TILE: usize;
-    /// Whether there are the tables that [`Self::power32`], [`Self::power`], [`Self::power_short`] and [`Self::lookup`]
+    /// Whether there are the tables that [`Self::power32`], [`Self::power`] and [`Self::lookup`]
     /// read, and with them [`Self::any_below`].
     const TABLE: bool = false;
     /// Whether [`Self::dot_pairs`] is one instruction; else it takes as long as converting to f32 and multiplying.
