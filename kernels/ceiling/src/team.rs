@@ -31,7 +31,7 @@ impl Barrier {
 }
 
 /// Gives `lead` a function that does a task by all threads at once, each with a part of its own, and returns how long
-/// that took: from when all stood ready until the last was done. The first part is the calling thread's.
+/// that took: from when this thread stood ready, a moment before the last, until the last was done. The first part is the calling thread's.
 ///
 /// # Panics
 /// When the system gives no more threads.
@@ -63,9 +63,10 @@ pub(crate) fn with<P: Send, T: Copy + Send, R>(
         let result = lead(&mut |task| {
             set(Some(task));
             barrier.wait();
+            // Before the last of them stands ready, since this thread may be late when it does.
+            let clock = Instant::now();
             // The others have the task after this one.
             barrier.wait();
-            let clock = Instant::now();
             work(&mut own, task);
             barrier.wait();
             clock.elapsed()
